@@ -455,3 +455,27 @@ def test_text_has_no_signs_that_steer_a_terminal() -> None:
     events = [node("\x1b[2J_kernel_time", 0, op_name="Cast")]
     assert "\x1b" not in logs.explain(json.dumps(events).encode()).text()
     assert "\x1b" not in logs.explain((next(iter(REORDERS)) + "\x1b[31m").encode()).text()
+
+
+def test_a_profile_of_this_process(tmp_path: Path) -> None:
+    """Operators add up to what the profiler itself adds up; lines of this file are named."""
+    torch = pytest.importorskip("torch")
+    from torch.profiler import ProfilerActivity, profile
+
+    x = torch.randn(2, 8, 16, 16)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, with_stack=True) as profiled:
+        y = x.relu().permute(0, 2, 3, 1).contiguous()
+        y.double().clone()
+    path = tmp_path / "trace.json"
+    profiled.export_chrome_trace(str(path))
+    log = logs.read(path)
+    own = sum(
+        event.self_cpu_time_total for event in profiled.key_averages() if event.key.startswith("aten::")
+    )
+    assert log.seconds == pytest.approx(own * 1e-6, rel=0.02)
+    assert [(e.operation, e.name, str(e.src), str(e.dst)) for e in log.events] == [
+        ("reorder", "aten::contiguous", "adbc", "abcd"),
+        ("convert", "aten::to", "abcd", "abcd"),
+        ("copy", "aten::clone", "abcd", "abcd"),
+    ]
+    assert all("test_logs.py" in event.consumer for event in log.events)

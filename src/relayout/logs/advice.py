@@ -96,7 +96,7 @@ def _single(row: Row, log: Log, src: str, dst: str) -> str:
     if "Result" in ends or "Output" in ends:
         return f"It stands at the network's output: read the result as {src}, and it is not needed."
     if log.kind == "pytorch":
-        if row.consumers:
+        if row.consumers and row.consumers[0].startswith("within"):
             within = row.consumers[0]
             return f"Called {within}: give it {dst} to begin with, or an operator that reads strides."
         return f"The program asks for {dst}: keep {src} if what follows reads strides, or make {dst} earlier."

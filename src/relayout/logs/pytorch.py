@@ -8,6 +8,9 @@ called for it further up::
         aten::clone
           aten::copy_               destination and source:      sizes, strides, data types
 
+With ``with_stack=True`` there are spans of Python's functions, too, and the innermost one of the program's
+own files is named beside the operator; ``with_modules=True`` names the module instead.
+
 Sizes, strides and types are recorded with ``record_shapes=True``; without, there are names and times. Copies
 of one number, broadcasts (a stride of 0) and calls that found nothing to do have no event.
 
@@ -17,6 +20,8 @@ oneDNN's own log.
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -27,6 +32,9 @@ from relayout.logs.spans import Place, Spans
 from relayout.logs.streams import Elements
 
 __all__ = ["read"]
+
+_LINE = re.compile(r"(?P<file>[^<>]*)\.pyw?\([0-9]+\): .+")
+"""How the profiler writes a function: ``net.py(12): forward``."""
 
 COPIES = ("aten::copy_",)
 """Operators that move data from one tensor to another: destination and source are their first arguments."""
@@ -47,12 +55,14 @@ CONVERTING = frozenset(
 """Operators that do nothing but convert: the outermost of them is the event."""
 
 PER_STEP = "ProfilerStep#"
+MODULE = "nn.Module: "
 SECONDS = 1e-6  # times of the trace are microseconds
 
 
 def read(chunks: Iterable[bytes]) -> Log:
     """The log of a trace, from pieces of the file."""
-    elements, spans, found = Elements(chunks), Spans(), list[tuple[Place, Event]]()
+    elements, found = Elements(chunks), list[tuple[Place, Event]]()
+    spans, python, called = Spans(), Spans(), list[Place]()
     steps, shapes, convolutions, device = 0, False, 0, False
     for _, event in elements:
         if not isinstance(event, dict):
@@ -61,12 +71,17 @@ def read(chunks: Iterable[bytes]) -> Log:
         if kind == "user_annotation" and isinstance(name, str) and name.startswith(PER_STEP):
             steps += 1
         device = device or kind == "kernel"
-        if kind != "cpu_op" or event.get("ph") != "X" or not isinstance(name, str):
+        if kind not in ("cpu_op", "python_function") or event.get("ph") != "X" or not isinstance(name, str):
             continue
         start, length = _number(event.get("ts")), _number(event.get("dur"))
         if start is None or length is None:
             continue
-        place = spans.add((str(event.get("pid")), str(event.get("tid"))), name, start, length)
+        thread = str(event.get("pid")), str(event.get("tid"))
+        if kind == "python_function":
+            if _is_own(name):
+                python.add(thread, name, start, length)
+            continue
+        place = spans.add(thread, name, start, length)
         args = event.get("args")
         args = args if isinstance(args, dict) else {}
         shapes = shapes or "Input Dims" in args
@@ -74,6 +89,7 @@ def read(chunks: Iterable[bytes]) -> Log:
         copy = _event(name, args, elements.count) if name in COPIES or name in MKLDNN else None
         if copy is not None:
             found.append((place, copy))
+            called.append(python.add(thread, name, start, length))
     notes = []
     if found and not shapes:
         notes.append("no shapes in this trace: profile(..., record_shapes=True) records sizes and strides")
@@ -87,7 +103,7 @@ def read(chunks: Iterable[bytes]) -> Log:
     return Log(
         "pytorch",
         "trace of torch.profiler",
-        _events(found, spans),
+        _events(found, spans, _sources(python, called)),
         spans.total() * SECONDS,
         len(spans.outermost()),
         steps or None,
@@ -102,13 +118,35 @@ def _number(value: Any) -> float | None:
     return float(value)
 
 
-def _events(found: list[tuple[Place, Event]], spans: Spans) -> tuple[Event, ...]:
+def _is_own(name: str) -> bool:
+    """Whether a function's span is a line of the program, or a module: neither PyTorch nor Python itself."""
+    if name.startswith(MODULE):
+        return True
+    found = _LINE.fullmatch(name)
+    if found is None or re.search(r"(?:^|[\\/])(?:torch|site-packages|dist-packages)[\\/]|^<", name):
+        return False
+    return re.split(r"[\\/]", found["file"])[-1] not in sys.stdlib_module_names
+
+
+def _sources(python: Spans, called: list[Place]) -> list[str]:
+    """For each copy the innermost line of the program that it ran within, or module; empty for unknown."""
+    around = python.around(called)
+    found = []
+    for place in called:
+        names = [python.name(one) for one in around[place]]
+        lines = [name for name in names if not name.startswith(MODULE) and _LINE.fullmatch(name)]
+        modules = [name.removeprefix(MODULE) for name in names if name.startswith(MODULE)]
+        found.append((lines or modules or [""])[0])
+    return found
+
+
+def _events(found: list[tuple[Place, Event]], spans: Spans, sources: list[str]) -> tuple[Event, ...]:
     """The copies with the names and times of what was called for them, in the order of time."""
     around = spans.around([place for place, _ in found])
     timed: dict[Place, int] = {}
     events: list[Event] = []
     starts: list[float] = []
-    for place, event in found:
+    for (place, event), source in zip(found, sources, strict=True):
         outer, above = place, around[place]
         while above and spans.name(above[0]) in CONVERTING:
             outer, above = above[0], above[1:]
@@ -120,7 +158,7 @@ def _events(found: list[tuple[Place, Event]], spans: Spans) -> tuple[Event, ...]
             timed[outer] = len(events)
             own = spans.length(outer) * SECONDS
         within = spans.name(above[-1]) if above else ""
-        consumer = f"within {within}" if within else ""
+        consumer = ", ".join(part for part in (f"within {within}" if within else "", source) if part)
         events.append(replace(event, name=spans.name(outer), seconds=own, consumer=consumer))
         starts.append(spans.start(outer))
     order = sorted(range(len(events)), key=starts.__getitem__)
