@@ -13,6 +13,8 @@ from measures import table
 import relayout as rl
 from relayout import files
 from relayout.draw import svg
+from relayout.inspecting.matches import Guess, Match
+from relayout.inspecting.verification import Verification
 
 MAIN = ("onednn", "openvino", "megengine", "pytorch", "tvm", "tensorrt")
 OTHERS_SKIPPED = ("digits", "benchdnn", *MAIN)
@@ -273,6 +275,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "api-desc": lambda: api("rl.", rl, ["MemoryDesc"]) + rest(rl.MemoryDesc, "rl.MemoryDesc."),
     "api-tensor": lambda: api("rl.", rl, ["tensor", "from_buffer", "Tensor"]) + rest(rl.Tensor, "rl.Tensor."),
     "api-reorder": lambda: api("rl.", rl, ["reorder", "Reorder"]) + rest(rl.Reorder, "rl.Reorder."),
+    "api-inspecting": lambda: (
+        api("rl.", rl, ["verify", "guess"]) + rest(Verification, "") + rest(Guess, "") + rest(Match, "")
+    ),
     "api-views": lambda: api("rl.views.", rl.views),
     "api-notation": lambda: api(
         "rl.notation.", rl.notation, ["dialects", "dialect", "parse", "render", "attested", "readings"]

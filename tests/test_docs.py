@@ -12,8 +12,10 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
+import relayout as rl
 import small_model
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,6 +51,10 @@ def _write_model(page: Path, folder: Path) -> None:
     if "model.onnx" in code:
         pytest.importorskip("onnx")
         small_model.write(folder / "model.onnx")
+    if any("dump.bin" in body for _, body in blocks(page, "console")):
+        elements = np.random.default_rng(0).standard_normal((2, 17, 5, 4)).astype(np.float32)
+        np.save(folder / "x.npy", elements)
+        rl.tensor(elements, "nChw8c").buffer.tofile(folder / "dump.bin")
 
 
 def name(page: Path) -> str:

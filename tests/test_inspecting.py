@@ -232,6 +232,12 @@ def test_patterns(dump: tuple[np.ndarray, rl.MemoryDesc, np.ndarray]) -> None:
     assert "zeros in place of all" in told(rows)
     assert "c%8 = 7" in told(channel)
     assert "bytes of each element are swapped" in told(swapped)
+    assert "memory: all that lies in the bytes 640 to 1,279" in text
+
+    def shifted(values: np.ndarray) -> None:
+        values[40:] = values[:-40].copy()
+
+    assert "lie 40 elements (160 bytes) further on" in told(shifted)
     assert "one element" in told(lambda values: values.__setitem__(0, 9))
 
 

@@ -22,6 +22,7 @@ __all__ = ["how_values_differ", "where_they_differ"]
 COMPARED = 1 << 16  # elements whose values are looked at
 ROUNDED = 4  # units in the last place that a difference may be to be called rounding
 ALMOST = 0.999  # of values that must agree with a relation between the two sides
+NO_PATTERN = "no pattern along the axes"
 LISTED = 4  # numbers that are written out
 
 
@@ -61,9 +62,9 @@ def where_they_differ(mask: NDArray[np.bool_], layout: Layout, names: Sequence[s
     missing = mask.size - count
     if missing <= mask.size // 8:
         rest = where_they_differ(~mask, layout, names)
-        return [f"all but {rest[0]}"] if rest and not rest[0].startswith("no pattern") else rest
-    share = 100 * count / mask.size
-    return [f"no pattern along the axes: {share:.3g} % of the elements, all over them"]
+        if rest and not rest[0].startswith(NO_PATTERN):
+            return [f"all but {rest[0]}"]
+    return [f"{NO_PATTERN}: {100 * count / mask.size:.3g} % of the elements, all over them"]
 
 
 def _box(sets: Sequence[Integers], sizes: Sequence[int], layout: Layout, names: Sequence[str]) -> str:

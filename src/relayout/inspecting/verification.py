@@ -195,6 +195,7 @@ def verify(buffer: Any, desc: MemoryDesc, logical: Any) -> Verification:
     if different:
         names = layout.axis_names()
         patterns += [f"where: {said}" for said in where_they_differ(mask, layout, names)]
+        patterns += _one_piece(mask, different, layout, desc.dtype)
         patterns += [
             f"values: {said}" for said in _values(mask, layout, converted, values, memory, desc.dtype)
         ]
@@ -231,6 +232,24 @@ def _compared(values: Tokens, memory: Tokens, layout: Layout) -> tuple[NDArray[n
             first = part.start + int(np.argmax(wrong))
         mask[part] = wrong
     return mask.reshape(values.shape), missing, first
+
+
+def _one_piece(mask: NDArray[np.bool_], different: int, layout: Layout, dtype: DType) -> list[str]:
+    """A sentence where the elements that differ are all that lie between two bytes."""
+    if not 1 < different < mask.size:
+        return []
+    flat = mask.reshape(-1)
+    ends = [
+        (int(at[flat[part]].min()), int(at[flat[part]].max()))
+        for part, at in places_of(layout)
+        if flat[part].any()
+    ]
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    between = sum(int(np.count_nonzero((at >= low) & (at <= high))) for _, at in places_of(layout))
+    if between != different:
+        return []
+    first, last = low * dtype.bits // 8, (high + 1) * dtype.bits // 8 - 1
+    return [f"memory: all that lies in the bytes {first:,} to {last:,}, and nothing else"]
 
 
 def _mismatch(number: int, layout: Layout, expected: NDArray[Any], memory: Tokens, dtype: DType) -> Mismatch:
