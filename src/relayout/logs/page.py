@@ -22,27 +22,32 @@ STYLE = """
   --trip: #c9382f; --same: #8a8cab; --other: #d98f3c; --rest: #b7b8ae;
   font: 14px/1.5 system-ui, sans-serif; color: var(--ink); max-width: 1500px; }
 @media (prefers-color-scheme: dark) { .rl-logs { --ink: #e4e6eb; --muted: #9ba1ae; --rule: #3a3f4a;
-  --card: #23272f; --weights: #6ea0e6; --trip: #ee6a5f; --same: #a3a5cc; --other: #e0a052; --rest: #4a4f5a;
-  } }
-.rl-logs h1 { font-size: 20px; margin: 0 0 .3em; } .rl-logs h2 { font-size: 16px; margin: 1.6em 0 .5em; }
-.rl-logs .bar { display: flex; height: 26px; border-radius: 6px; overflow: hidden; margin: 12px 0 4px; }
-.rl-logs .bar i { display: block; min-width: 1px; } .rl-logs .key i { display: inline-block; width: 11px;
-height: 11px; border-radius: 3px; margin: 0 5px 0 14px; } .rl-logs .key i:first-child { margin-left: 0; }
-.rl-logs .weights { background: var(--weights); } .rl-logs .trip { background: var(--trip); } .rl-logs .same
-{ background: var(--same); } .rl-logs .other { background: var(--other); } .rl-logs .rest { background:
-var(--rest); flex: 1; } .rl-logs .muted { color: var(--muted); font-size: 12.5px; } .rl-logs .wide {
-overflow-x: auto; } .rl-logs .problem { background: var(--card); border-left: 4px solid var(--trip);
-padding: 6px 12px;
+  --card: #23272f; --weights: #6ea0e6; --trip: #ee6a5f; --same: #a3a5cc; --other: #e0a052;
+  --rest: #4a4f5a; } }
+.rl-logs h1 { font-size: 20px; margin: 0 0 .3em; }
+.rl-logs .bar { display: flex; gap: 2px; height: 26px; border-radius: 6px; overflow: hidden;
+  margin: 12px 0 4px; }
+.rl-logs .bar i { display: block; min-width: 2px; }
+.rl-logs .key i { display: inline-block; width: 11px; height: 11px; border-radius: 3px;
+  margin: 0 5px 0 14px; }
+.rl-logs .key i:first-child { margin-left: 0; }
+.rl-logs .weights { background: var(--weights); } .rl-logs .trip { background: var(--trip); }
+.rl-logs .same { background: var(--same); } .rl-logs .other { background: var(--other); }
+.rl-logs .rest { background: var(--rest); flex: 1; }
+.rl-logs .muted { color: var(--muted); font-size: 12.5px; } .rl-logs .wide { overflow-x: auto; }
+.rl-logs .problem { background: var(--card); border-left: 4px solid var(--trip); padding: 6px 12px;
   border-radius: 4px; margin: 8px 0; }
 .rl-logs table { border-collapse: collapse; background: none; }
-.rl-logs th, .rl-logs td { text-align: left; padding: 3px 14px 3px 0; font-size: 13px; vertical-align: top;
-  background: none; color: var(--ink); }
+.rl-logs th, .rl-logs td { text-align: left; padding: 3px 14px 3px 0; font-size: 13px;
+  vertical-align: top; background: none; color: var(--ink); }
 .rl-logs tr.row td { border-top: 1px solid var(--rule); } .rl-logs th { white-space: nowrap; }
 .rl-logs td.code { font: 12.5px ui-monospace, monospace; white-space: nowrap; }
 .rl-logs td.name { overflow-wrap: anywhere; min-width: 7em; }
 .rl-logs .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .rl-logs tr.said td { padding-bottom: 7px; color: var(--muted); }
-.rl-logs td i.mark { display: inline-block; width: 9px; height: 9px; border-radius: 2px; margin-right: 6px; }
+.rl-logs td i.mark { display: inline-block; width: 9px; height: 9px; border-radius: 2px;
+  margin-right: 6px; }
+.rl-logs details { display: inline-block; margin-left: 10px; } .rl-logs details[open] { display: block; }
 .rl-logs details summary { cursor: pointer; }
 @media print { .rl-logs { max-width: none; } .rl-logs details { display: none; } }
 """
