@@ -323,7 +323,7 @@ def test_nothing_in_or_out(src, weights):
         ({"dilation": (1, 3)}, "axis 1 .* the filter spans 7"),
         ({"dst": (1, 8, 3, 4)}, "dst .* must be 1x8x3x3"),
         ({"dst": (1, 8, 3)}, "dst .* must be 1x8x3x3"),
-        ({"bias": (4,)}, "must be a vector of 8 f32 or s32"),
+        ({"bias": (4,)}, "must be a vector of 8 f32 or s32 or bf16 or f16"),
         ({"bias": (1, 8)}, "must be a vector of 8"),
         ({"scale": (2,)}, "must be a vector of 1 or 8 f32"),
         ({"strides": 0}, "strides 0 must be at least 1"),
@@ -365,7 +365,7 @@ PADDED = MemoryDesc((1, 8, 3, 3), "f32", rl.Layout((1, 8, 3, 3), "nChw16c", stri
     [
         ({"src": None}, "src must be a MemoryDesc, not NoneType"),
         ({"weights": rl.tensor(np.zeros((8, 4, 3, 3), "f4"))}, "weights must be a MemoryDesc, not relayout"),
-        ({"bias": MemoryDesc((8,), "f16", "a")}, "must be a vector of 8 f32 or s32"),
+        ({"bias": MemoryDesc((8,), "f16", "a")}, "must be a vector of 8 f32 or s32 or bf16 or f16"),
         ({"bias": MemoryDesc((8,), "f32", strides=(2,))}, "must be dense"),
         ({"scale": MemoryDesc((8,), "s32", "a")}, "must be a vector of 1 or 8 f32"),
         ({"dst": MemoryDesc((1, 8, 3, 3), "f32", strides=(72, 0, 3, 1))}, "several elements in one place"),

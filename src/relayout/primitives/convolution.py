@@ -21,7 +21,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.ops import products as ops
 from relayout.ops.checks import check_descs
 from relayout.primitives.meaning import check_data, check_weights
-from relayout.primitives.products import ProductPrimitive, Products, weights_format
+from relayout.primitives.products import ProductPrimitive, Products, in_f32, weights_format
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class ImageProducts(ProductPrimitive):
         """What is computed, on these descriptors."""
         src, weights, dst = (descs[name] for name in ("src", "weights", "dst"))
         grouped = len(weights.dims) > len(src.dims)
-        bias, scale = descs.get("bias"), descs.get("scale")
+        bias, scale = in_f32(descs.get("bias")), descs.get("scale")
         return self.computes(self.geometry, src, weights, dst, bias, scale, grouped, self.post_ops)
 
     def _formats(self, name: str) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ class Convolution(ImageProducts):
         Output channels, input channels, spatial axes (``oihw``); for a grouped convolution groups first
         (``goihw``), and the channels are those of one group.
     bias : MemoryDesc, optional
-        One value for each output channel.
+        One value for each output channel: f32, s32, or bf16 or f16, which are converted first.
     dst : MemoryDesc, optional
         Without it the format is ``any`` and the data type that of the source.
     scale : MemoryDesc, optional

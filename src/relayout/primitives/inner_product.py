@@ -21,7 +21,7 @@ from relayout.ops import products as ops
 from relayout.ops.checks import check_descs
 from relayout.primitives.convolution import formats_of_images
 from relayout.primitives.meaning import check_data, check_weights
-from relayout.primitives.products import ProductPrimitive, Products, weights_format
+from relayout.primitives.products import ProductPrimitive, Products, in_f32, weights_format
 
 __all__ = ["InnerProduct"]
 
@@ -36,7 +36,7 @@ class InnerProduct(ProductPrimitive):
     weights : MemoryDesc
         Output channels, then the axes of the source but its batch.
     bias : MemoryDesc, optional
-        One value for each output channel.
+        One value for each output channel: f32, s32, or bf16 or f16, which are converted first.
     dst : MemoryDesc, optional
         Batch and output channels; without it the format is ``any`` and the data type that of the source.
     scale, post_ops
@@ -88,7 +88,7 @@ class InnerProduct(ProductPrimitive):
         self._complete(ops.InnerProduct, needed | optional, dst, dims, outputs, post_ops)
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products:
-        bias, scale = descs.get("bias"), descs.get("scale")
+        bias, scale = in_f32(descs.get("bias")), descs.get("scale")
         src, weights, dst = (descs[name] for name in ("src", "weights", "dst"))
         return Products(self.geometry, src, weights, dst, bias, scale, False, self.post_ops)
 

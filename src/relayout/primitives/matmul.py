@@ -20,7 +20,7 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.ops import products as ops
 from relayout.ops.checks import check_descs
-from relayout.primitives.products import ProductPrimitive, Products, weights_format
+from relayout.primitives.products import ProductPrimitive, Products, in_f32, weights_format
 
 __all__ = ["Matmul"]
 
@@ -35,7 +35,7 @@ class Matmul(ProductPrimitive):
     weights : MemoryDesc
         ``k`` rows of ``n``, with as many axes.
     bias : MemoryDesc, optional
-        One value for each column of the result.
+        One value for each column of the result: f32, s32, or bf16 or f16, which are converted first.
     dst : MemoryDesc, optional
         ``m`` rows of ``n``; without it the format is ``any`` (rows) and the data type that of the source.
     scale, post_ops
@@ -110,7 +110,7 @@ class Matmul(ProductPrimitive):
             src, dst = (_all_rows(descs[name]) for name in ("src", "dst"))
         geometry = Geometry(src.dims[0], groups, k, n, one, one, one, one, one, none)
         grouped = len(weights.dims) == 3
-        bias, scale = descs.get("bias"), descs.get("scale")
+        bias, scale = in_f32(descs.get("bias")), descs.get("scale")
         return Products(
             geometry, src, weights, dst, bias, scale, grouped, self.post_ops, repeats=True, whole=descs["dst"]
         )

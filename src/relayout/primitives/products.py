@@ -24,7 +24,7 @@ from relayout.ops.checks import check_written
 from relayout.ops.operation import Operation
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum, operands_of, post_ops_for
 from relayout.primitives.folding import folded
-from relayout.primitives.lowering import before, followed, renamed, reorder_step, zeros_step
+from relayout.primitives.lowering import before, followed, joined, renamed, reorder_step, zeros_step
 from relayout.primitives.primitive import DEFINITION, Primitive
 from relayout.primitives.program import Program, Step
 from relayout.records import replace
@@ -49,12 +49,14 @@ __all__ = [
     "Ways",
     "check_vector",
     "fusable",
+    "in_f32",
     "products",
     "ways",
     "weights_format",
 ]
 
 WORD = 4  # bytes of a bias or a scale
+NARROW = ("bf16", "f16")  # data types of a bias that is converted first
 LINE = 64  # bytes of a cache line
 MEASURABLE = 1e-5  # seconds that a sum of products takes at least for its schedule to be measured
 
@@ -482,7 +484,7 @@ class ProductPrimitive(Primitive):
                 f"weights {spell_dims(weights.dims)}"
             )
         check_written(self.kind, dst)
-        check_vector(self.kind, "bias", inputs["bias"], (outputs,), ("f32", "s32"))
+        check_vector(self.kind, "bias", inputs["bias"], (outputs,), ("f32", "s32", *NARROW))
         check_vector(self.kind, "scale", inputs["scale"], (1, outputs), ("f32",))
         self._given = {**given, "dst": dst}
         decided = self._decided(dict(self._given))
@@ -505,7 +507,7 @@ class ProductPrimitive(Primitive):
                 break
             first, after = self.post_ops[:count], self.post_ops[count:]
             between = before(dst, after)
-        trial = None if after else given.trial()
+        trial = None if after or self._narrow else given.trial()  # contests know no bias that is converted
         if trial is not None and trial.winner is not None:
             self._made = trial.winner
         else:
@@ -525,8 +527,26 @@ class ProductPrimitive(Primitive):
         """Its program, of the buffers that are the arguments here."""
         return self._named(made.own())
 
+    @property
+    def _narrow(self) -> bool:
+        """Whether there is a bias of 16 bits, which kernels read in f32."""
+        return "bias" in self.descs and self.descs["bias"].dtype.name in NARROW
+
     def _named(self, program: Program) -> Program:
-        return renamed(program, dict(zip(("src", "dst"), self._sides, strict=True)))
+        program = renamed(program, dict(zip(("src", "dst"), self._sides, strict=True)))
+        return self._with_bias(program) if self._narrow else program
+
+    @locked
+    def _with_bias(self, program: Program) -> Program:
+        """The bias converted first."""
+        wide, name = in_f32(self.descs["bias"]), "bias in f32"
+        assert wide is not None
+        step = reorder_step(self.descs["bias"], wide, "bias", name)
+        assert step is not None
+        first = Program((step,), {name: wide.nbytes})
+        made = joined(first, renamed(program, {"bias": name}), note=program.note)
+        assert made is not None
+        return made
 
     def _tried(
         self, trial: Trial[Any, Any] | Contests, addresses: Mapping[str, int], threads: int | None
@@ -539,6 +559,13 @@ class ProductPrimitive(Primitive):
         self._made = made
         self._program = self._own(made)
         self._calling = self._often(self._program)
+
+
+def in_f32(bias: MemoryDesc | None) -> MemoryDesc | None:
+    """A bias as kernels read it."""
+    if bias is None or bias.dtype.name not in NARROW:
+        return bias
+    return MemoryDesc(bias.dims, "f32", "a")
 
 
 def check_vector(
