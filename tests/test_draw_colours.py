@@ -84,6 +84,8 @@ def test_steps_of_the_ramp_go_down(ramp: Sequence[str], eyes: str) -> None:
     """From light to dark for everybody, so that their order is seen."""
     lightness = [oklab(colour, eyes)[0] for colour in ramp]
     assert all(before - after > 2 for before, after in pairwise(lightness))
+    paper = PAPER if ramp == RAMP else DARK[PAPER]  # which stands for no value
+    assert all(math.dist(oklab(paper, eyes), oklab(colour, eyes)) > 5 for colour in ramp)
 
 
 def test_words_have_contrast() -> None:

@@ -16,13 +16,14 @@ SVG understands. :func:`style` maps them to the dark palette where the reader as
 or more on each fill, as WCAG level AA asks for.
 
 >>> shade(2, 4), shade(2, 40), shade(39, 40) == RAMP[-1]
-('#e47924', '#fcf8dd', True)
+('#e47924', '#f8edab', True)
 >>> steps_of(40)[:2]
 [(0, 4), (5, 9)]
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 __all__ = [
@@ -50,10 +51,10 @@ RULE, HOLE, PLAIN, OTHER = "#c9c5bc", "#f0eee8", "#e4e2dc", "#d9d6ce"
 FILLS = ("#95aff4", "#f5e89b", "#e47924", "#6d9d8a", "#faaeae", "#9ddbff", "#bbcc33")
 STROKES = ("#3a6ea5", "#9c8412", "#b8492a", "#1f7d63", "#bf4d69", "#2f86ad", "#6f7d12")
 """Hues like those of ``FILLS``, dark enough for thin lines on the paper."""
-RAMP = ("#fcf8dd", "#e0edc2", "#b7e5b3", "#88dbbc", "#63ccce", "#56b9d9", "#5aa3dc", "#6a8bd7")
+RAMP = ("#f8edab", "#d3e7a3", "#aae0a5", "#7cd6b6", "#5ac8c9", "#52b5d5", "#58a1da", "#6a8bd7")
 
 _DARK_FILLS = ("#184ca9", "#555400", "#541b01", "#2a4945", "#8c5765", "#00769d", "#667400")
-_DARK_RAMP = ("#7b6d37", "#5c6635", "#3c5e39", "#1c5543", "#004a4b", "#003c4c", "#002c4a", "#0e1a43")
+_DARK_RAMP = ("#7b6c32", "#5e6933", "#40643c", "#1f5d4a", "#015354", "#00475b", "#003a65", "#16266a")
 
 DARK: Final = {
     PAPER: "#171a21", EDGE: "#343945", INK: "#f3f0e8", MUTED: "#aab0bc",
@@ -77,15 +78,15 @@ def steps_of(count: int) -> list[tuple[int, int]]:
     """The values below ``count`` in runs that share a colour, each as its first and its last."""
     if count <= len(FILLS):
         return [(value, value) for value in range(count)]
-    wide = -(-count // len(RAMP))
-    return [(first, min(first + wide, count) - 1) for first in range(0, count, wide)]
+    borders = [-(-k * count // len(RAMP)) for k in range(len(RAMP) + 1)]
+    return [(first, after - 1) for first, after in pairwise(borders)]
 
 
 def shade(value: int, count: int) -> str:
     """The colour of one of ``count`` values."""
     if count <= len(FILLS):
         return FILLS[value]
-    return RAMP[value // -(-count // len(RAMP))]
+    return RAMP[value * len(RAMP) // count]
 
 
 def style(used: str) -> str:
