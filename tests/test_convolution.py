@@ -365,7 +365,7 @@ PADDED = MemoryDesc((1, 8, 3, 3), "f32", rl.Layout((1, 8, 3, 3), "nChw16c", stri
     [
         ({"src": None}, "src must be a MemoryDesc, not NoneType"),
         ({"weights": rl.tensor(np.zeros((8, 4, 3, 3), "f4"))}, "weights must be a MemoryDesc, not relayout"),
-        ({"bias": MemoryDesc((8,), "f16", "a")}, "must be a vector of 8 f32 or s32 or bf16 or f16"),
+        ({"bias": MemoryDesc((8,), "u8", "a")}, "must be a vector of 8 f32 or s32 or bf16 or f16"),
         ({"bias": MemoryDesc((8,), "f32", strides=(2,))}, "must be dense"),
         ({"scale": MemoryDesc((8,), "s32", "a")}, "must be a vector of 1 or 8 f32"),
         ({"dst": MemoryDesc((1, 8, 3, 3), "f32", strides=(72, 0, 3, 1))}, "several elements in one place"),
