@@ -84,6 +84,7 @@ def test_png_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         (["--colour", "c"], 2, "--colour is about pictures; add --svg FILE, --png FILE or --html FILE"),
         (["--vector", "c"], 2, "--vector is about pictures"),
+        (["--svg", "-", "--grid"], 2, "--listing and --grid are no pictures"),
         (["--svg", "-", "--json"], 2, "both want standard output"),
         (["--svg", "-", "--html", "-"], 2, "two pictures can't go to one file"),
         (["--svg", "/nowhere/a.svg"], 5, "/nowhere/a.svg"),

@@ -148,6 +148,12 @@ def test_the_axis_of_the_vector_can_be_named() -> None:
     with pytest.raises(rl.LayoutError, match="has no axis 'q' for a vector; it has n, c, h, w"):
         sheet(desc, vector="q")
     assert vector_of(rl.Layout((), strides=()), 32) is None
+    # a mere letter means nothing: c and d of abcd are no channels and no depths
+    letters = vector_of(rl.Layout((2, 3, 4, 5), "abcd"), 32)
+    assert letters is not None
+    assert letters.words == "5 indices of d of a=0 b=0 c=0"
+    strided = rl.Layout((2, 3, 4, 5), strides=(60, 20, 5, 1))
+    assert "3 channels of n=0 h=0 w=0: in 3 cache lines of 64 bytes." in words(sheet(strided, axes="nchw"))
     assert vector_of(rl.Layout((0, 3), "ab"), 32) is None
 
 

@@ -77,9 +77,16 @@ def show(
     desc, roles = told.desc, told.roles
     if output.wants_json:
         output.json(_as_json(desc, roles))
+    if pictures.wanted and (listing or grid):
+        raise click.UsageError(
+            "--listing and --grid are no pictures; give them without --svg, --png and --html",
+            click.get_current_context(),
+        )
     if pictures.wanted:
         own = [f"strides {'x'.join(map(str, strides))}"] if strides is not None else []
         _draw(" with ".join([*filter(None, [told.title]), *own]), desc, roles, colour, pictures, output)
+        if told.appended:
+            output.echo(f"oneDNN keeps more behind these elements ({told.appended}), which is not drawn")
         return
     if not output.talks:
         return

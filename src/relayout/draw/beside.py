@@ -77,7 +77,8 @@ def beside(
     (bits, dtype), (new_bits, new_dtype) = type_of(a), type_of(b)
     called = names_of(one, axes)
     titles = names or (name_of(one), name_of(two))
-    lanes = [vector_of(one, bits, vector, called), vector_of(two, new_bits, vector, called)]
+    meant = axes if axes is not None else called if one.roles is not None else None
+    lanes = [vector_of(one, bits, vector, meant), vector_of(two, new_bits, vector, meant)]
 
     after = Lines(two, new_bits, called, rows=rows, wanted=lanes[1].offsets[:1] if lanes[1] else ())
     elements = [cell.element for cell in after.cells.values() if cell.element is not None]

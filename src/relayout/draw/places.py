@@ -89,15 +89,14 @@ def labels(layout: Layout, roles: tuple[str, ...] | None = None) -> tuple[tuple[
     return words, _cldnn_digits(layout, format.text, "".join(words)) or _spelled_digits(layout, words)
 
 
-def plural_of(layout: Layout, axis: int, names: tuple[str, ...]) -> str:
-    """What the indices of an axis are: channels, rows, indices of k.
+def plural_of(role: str | None, name: str) -> str:
+    """What the indices of an axis are: channels, rows, indices of k. None: its role is not known.
 
-    >>> plural_of(Layout((2, 17, 5, 4), "nChw8c"), 1, ("n", "c", "h", "w"))
-    'channels'
+    >>> plural_of("c", "f"), plural_of(None, "c")
+    ('channels', 'indices of c')
     """
-    plainly = f"indices of {names[axis]}"
-    known = layout.format is None or layout.format.roles is not None
-    return WORDS.get(layout.axis_names()[axis], ("", plainly))[1] if known else plainly
+    plainly = f"indices of {name}"
+    return plainly if role is None else WORDS.get(role, ("", plainly))[1]
 
 
 def summands(layout: Layout, roles: tuple[str, ...] | None = None) -> Iterator[tuple[str, int | None]]:

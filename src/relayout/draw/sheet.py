@@ -108,7 +108,7 @@ def sheet(
     bits, dtype = type_of(desc)
     names = names_of(layout, axes)
     paint = Paint(layout, names, colour)
-    lanes = vector_of(layout, bits, vector, names)
+    lanes = vector_of(layout, bits, vector, axes)
     offsets = frozenset(lanes.offsets if lanes is not None else ())
     marked = layout.offset(*mark) if mark is not None else None
     canvas = Canvas()

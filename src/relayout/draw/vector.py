@@ -67,7 +67,7 @@ def vector_of(
         The axis along which the vector runs. Without it: channels, else output channels, else the last axis
         with more than one element.
     names : sequence of str, optional
-        What the axes are called, one name an axis.
+        What the axes are called, one name an axis. Of a layout without roles they say what the axes mean.
 
     Returns
     -------
@@ -80,12 +80,12 @@ def vector_of(
         The layout has no such axis.
     """
     known = names_of(layout, names)
-    roles = layout.axis_names()
+    roles = tuple(names) if names is not None and layout.roles is None else layout.roles or ()
     counted = [a for a, size in enumerate(layout.dims) if size > 1]
     if axis is not None:
         if axis not in (*known, *roles):
             raise LayoutError(f"{layout} has no axis {axis!r} for a vector; it has {', '.join(known)}")
-        along = known.index(axis) if axis in known else roles.index(axis)
+        along = (known if axis in known else roles).index(axis)
     elif not counted or 0 in layout.dims:
         return None
     else:
@@ -97,5 +97,7 @@ def vector_of(
     indices = tuple(tuple(k if a == along else 0 for a in range(layout.rank)) for k in range(count))
     offsets = tuple(layout.offset(*index) for index in indices)
     fixed = " ".join(f"{known[a]}=0" for a in counted if a != along)
-    words = f"{count} {plural_of(layout, along, known)}" + (f" of {fixed}" if fixed else "")
+    words = f"{count} {plural_of(roles[along] if roles else None, known[along])}" + (
+        f" of {fixed}" if fixed else ""
+    )
     return Vector(along, indices, offsets, len({line_of(offset, bits) for offset in offsets}), words)
