@@ -85,13 +85,27 @@ def test_onednn_weights_and_round_trips_of_eager_pytorch() -> None:
     packed = [row for row in found.rows if row.weights]
     assert sum(row.count for row in packed) == content("onednn-resnet.log").count(b",convolution,")
     assert all(row.in_each_call for row in packed)
-    assert "packed in every call" in packed[0].advice
+    assert all(row.for_each_use for row in packed)
+    assert "packed anew each time" in packed[0].advice
     assert {str(row.dst) for row in packed} == {"Acdb16a", "ABcd16b16a"}
     assert found.trips
     for trip in found.trips:
         assert trip.out.src.desc == trip.back.dst.desc
         assert trip.out.dst.desc == trip.back.src.desc
     assert all(event.nbytes and event.same_bytes is False for event in found.events)
+
+
+def test_weights_that_are_kept_are_not_packed_for_each_use() -> None:
+    """A first call packs, the others read what it has written."""
+    start = "onednn_verbose,v1,primitive,exec,cpu,"
+    pack = f"{start}reorder,x,undef,src:f32::blocked:ab::f0 dst:f32::blocked:ba::f0,,,64x32,0.1"
+    product = (
+        f"{start}matmul,x,undef,src:f32::blocked:ab::f0 wei:f32::blocked:ba::f0 dst:f32::blocked:ab::f0,,,"
+        "8x64:64x32,0.3"
+    )
+    (row,) = logs.explain("\n".join([pack, *[product] * 3]).encode()).rows
+    assert (row.weights, row.count, row.uses, row.for_each_use) == (True, 1, 3, False)
+    assert "while the network runs" in row.advice
 
 
 def test_channels_last_needs_no_reorder_but_of_weights() -> None:

@@ -30,6 +30,7 @@ module                  subject
 ``periods``             how often a sequence of operations repeats itself
 ``onnxruntime``         profiles of ONNX Runtime
 ``openvino_graph``      execution graphs of OpenVINO: the XML of ``get_runtime_model``
+``openvino_names``      what types and names of its layers say
 ``openvino_counters``   performance counters of OpenVINO: CSV, JSON, and what ``benchmark_app -pc`` prints
 ``pytorch``             traces of ``torch.profiler``
 ``sides``               one end of a conversion from what logs spell: types, tags, strides, permutations
@@ -38,6 +39,7 @@ module                  subject
 ``advice``              a sentence for each row
 ``measuring``           what ``memcpy`` and Relayout take for the same conversion on this machine
 ``explaining``          :func:`explain` and :class:`Explanation`
+``values``              the same as plain data, and the cells of its table
 ``text``, ``page``      terminal and HTML
 ======================  ======================================================================================
 

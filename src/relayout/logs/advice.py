@@ -15,7 +15,7 @@ LITTLE = 0.002  # of the time: below that nothing is worth a change
 
 _PACK = {
     "onednn": (
-        "make the primitive with format 'any' and keep its reordered weights (PyTorch: torch.compile with "
+        "make the primitive with format 'any' and reorder its weights once (PyTorch: torch.compile with "
         "freezing, or relayout.torch.compile)"
     ),
     "openvino_graph": "store the constant in that format, so that nothing is left to convert",
@@ -55,7 +55,9 @@ def _advice(row: Row, log: Log) -> str:
         return f"{what}: {how}."
     if row.weights:
         how = _PACK.get(log.kind, "convert them once, ahead of time, and keep them")
-        often = "in every call" if row.in_each_call else "while the network runs"
+        often = "while the network runs"
+        if row.for_each_use or row.in_each_call:
+            often = "anew each time they are used, and not kept" if row.for_each_use else "in every call"
         return f"Weights are packed {often}: {how}."
     if row.returning:
         return _undone(row, log, src, dst)

@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from relayout.layout.descriptor import MemoryDesc
 
@@ -100,3 +101,5 @@ class Log:
     """What is missing or damaged: the log is cut, lines can't be read. Empty for a whole log."""
     notes: tuple[str, ...] = ()
     """What was assumed, and what this kind of log does not show."""
+    uses: Mapping[MemoryDesc, int] = field(default_factory=dict, compare=False)
+    """How often operations read weights of a descriptor, where the log shows every operation's arguments."""

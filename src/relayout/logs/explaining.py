@@ -135,7 +135,7 @@ def explain(log: Any, *, measure: bool = False, progress: Progress | None = None
     >>> row.weights, row.count, row.calls, round(found.share, 3)
     (True, 2, 2, 0.25)
     >>> row.advice.partition(":")[0]
-    'Weights are packed in every call'
+    'Weights are packed anew each time they are used, and not kept'
     """
     given = log if isinstance(log, Log) else read(log, progress)
     judged, trips = rows(given)

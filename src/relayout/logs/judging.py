@@ -66,6 +66,8 @@ class Row:
     """How many of them are half of a round trip."""
     going: int = 0
     """How many of these are the first half, which a later conversion undoes."""
+    uses: int | None = None
+    """How often operations read weights such as these; None where that is not known."""
     advice: str = ""
     """What to do about it, one sentence."""
     memcpy_seconds: float | None = None
@@ -114,6 +116,11 @@ class Row:
         return self.events[0].same_bytes
 
     @property
+    def for_each_use(self) -> bool:
+        """Whether weights are converted as often as they are read, and more than once: nobody keeps them."""
+        return self.weights and self.uses is not None and self.count >= self.uses > 1
+
+    @property
     def in_each_call(self) -> bool:
         """Whether it comes up at least once in each of several calls."""
         return self.calls is not None and self.calls > 1 and self.count >= self.calls
@@ -147,7 +154,8 @@ def rows(log: Log) -> tuple[tuple[Row, ...], tuple[RoundTrip, ...]]:
         share = seconds / log.seconds if log.seconds else 0.0
         out = sum(id(event) in going for event in events)
         back = sum(id(event) in coming for event in events)
-        found.append(Row(tuple(events), seconds, share, log.calls, out + back, out))
+        uses = log.uses.get(events[0].dst.desc) if events[0].weights and events[0].dst.desc else None
+        found.append(Row(tuple(events), seconds, share, log.calls, out + back, out, uses))
     found.sort(key=lambda row: -row.seconds)
     return tuple(found), trips
 

@@ -3,11 +3,9 @@
 ::
 
     mkldnn_verbose,exec,reorder,jit:uni,undef,in:f32_nchw out:f32_nChw8c,num:1,2x16x7x7,0.0229492
-    dnnl_verbose,exec,cpu,reorder,jit,undef,src_f32::blocked:abcd:f0
-    dst_f32::blocked:aBcd8b:f0,,,2x16x7x7,0.02
-    onednn_verbose,primitive,exec,cpu,reorder,...,src_f32::blocked:abcd::f0 dst_f32:p:blocked:...
-    onednn_verbose,v1,1795440289643.6,primitive,exec,cpu,reorder,jit:blk,undef,src:f32::blocked:acdb::f0
-    dst:...
+    dnnl_verbose,exec,cpu,reorder,jit:uni,undef,src_f32::blocked:abcd:f0 dst_f32::blocked:...
+    onednn_verbose,primitive,exec,cpu,reorder,jit:uni,undef,src_f32::blocked:abcd::f0 dst_f32:p:...
+    onednn_verbose,v1,1795440289643.6,primitive,exec,cpu,reorder,jit:blk,undef,src:f32::blocked:...
 
 =====================  ======================================================================================
 field                  where it stands
@@ -101,6 +99,7 @@ class Reader:
         self._operations = 0
         self._written: dict[MemoryDesc, tuple[int, str]] = {}
         self._awaited: dict[MemoryDesc, list[tuple[int, int]]] = {}
+        self._uses: dict[MemoryDesc, int] = {}
         self._kinds: dict[str, int] = {}
         self._ran = array("i")
         self._version = ""
@@ -137,6 +136,8 @@ class Reader:
             for one in given:
                 if one.side.desc is not None and not one.name.startswith(("dst", "fdst", "out", "diff_src")):
                     self._reads(one, label)
+                    if one.name in _WEIGHTS:
+                        self._uses[one.side.desc] = self._uses.get(one.side.desc, 0) + 1
             for one in given:
                 if one.side.desc is not None and one.name.startswith(("dst", "fdst", "out", "data", "diff_")):
                     self._written[one.side.desc] = self._operations, label
@@ -195,6 +196,7 @@ class Reader:
             repetitions(self._ran),
             problems=tuple(problems),
             notes=tuple(notes),
+            uses=self._uses,
         )
 
 

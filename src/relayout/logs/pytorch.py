@@ -12,7 +12,7 @@ With ``with_stack=True`` there are spans of Python's functions, too, and the inn
 own files is named beside the operator; ``with_modules=True`` names the module instead.
 
 Sizes, strides and types are recorded with ``record_shapes=True``; without, there are names and times. Copies
-of one number, broadcasts (a stride of 0) and calls that found nothing to do have no event.
+of one number in its own type, broadcasts (a stride of 0) and calls that found nothing to do have no event.
 
 A convolution in oneDNN converts its arguments within itself, and a trace shows none of it: those are in
 oneDNN's own log.

@@ -162,6 +162,7 @@ def document(log: Log, rows: Sequence[Row], trips: Sequence[RoundTrip], top: int
                 "share": row.share,
                 "same_bytes": row.same_bytes,
                 "in_each_call": row.in_each_call,
+                "uses": row.uses,
                 "in_round_trips": row.returning,
                 "memcpy_seconds": row.memcpy_seconds,
                 "relayout_seconds": row.relayout_seconds,
