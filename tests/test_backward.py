@@ -317,6 +317,30 @@ CASES: dict[str, Callable[[], Graph]] = {
         for corners in (0, 1)
     },
     "grid of volumes": lambda: lossy("GridSample", (1, 2, 3, 4, 2), (1, 2, 3, 2, 3)),
+    **{
+        f"regions {how} {ratio}": lambda how=how, ratio=ratio: lossy(
+            "RoiAlign",
+            (2, 3, 6, 7),
+            np.array([[0.2, 0.5, 5.1, 4.0], [1, 1, 3, 3], [-2, 0, 9, 2.5]]),
+            np.array([1, 0, 1]),
+            coordinate_transformation_mode=how,
+            output_height=2,
+            output_width=3,
+            sampling_ratio=ratio,
+            spatial_scale=0.8,
+        )
+        for how in ("half_pixel", "output_half_pixel")
+        for ratio in (0, 2)
+    },
+    **{
+        f"deconvolution {auto}": lambda auto=auto: lossy(
+            "ConvTranspose", (1, 2, 4, 3), (2, 3, 3, 4), strides=(2, 3), auto_pad=auto
+        )
+        for auto in ("SAME_UPPER", "SAME_LOWER", "VALID")
+    },
+    "deconvolution of a size": lambda: lossy(
+        "ConvTranspose", (1, 2, 4, 3), (2, 3, 3, 4), strides=(2, 3), output_shape=(8, 9)
+    ),
     "affine grid": lambda: lossy("AffineGrid", (2, 2, 3), np.array([2, 1, 3, 4])),
     "affine grid of volumes": lambda: lossy(
         "AffineGrid", (1, 3, 4), np.array([1, 1, 2, 3, 4]), align_corners=1
@@ -473,7 +497,7 @@ def test_against_finite_differences(name: str) -> None:
     graph = CASES[name]()
     low = 0.2 if name.startswith(POSITIVE) else -2.0
     fixed = {"x3", "x4", "weighing"} if name == "batch normalization" else {"weighing"}
-    if name == "mod":
+    if name == "mod" or name.startswith("regions"):
         fixed |= {"x1"}
     if "weighed" in name or name == "likelihood":
         fixed |= {"x2"}

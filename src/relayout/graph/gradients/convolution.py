@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from relayout.errors import LayoutError
 from relayout.graph.gradients.reverse import Reverse, gradient
+from relayout.graph.operators.convolution import transposed_windows
 
 __all__ = ["transposed"]
 
@@ -82,11 +82,17 @@ def transposed(r: Reverse, x: tuple[int, ...], w: tuple[int, ...]) -> dict[str, 
     whole = [
         (n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(x[2:], strides, w[2:], dilations, strict=True)
     ]
-    if (a["auto_pad"] or "NOTSET") == "NOTSET" and not a["output_shape"]:
-        pads = tuple(a["pads"] or (0,) * (2 * spatial))
-        begin = pads[:spatial]
-    else:
-        raise LayoutError("a ConvTranspose with automatic padding has no gradient here; give pads")
+    windows = transposed_windows(
+        x[2:],
+        w[2:],
+        strides,
+        dilations,
+        a["pads"],
+        a["auto_pad"] or "NOTSET",
+        a["output_padding"],
+        a["output_shape"],
+    )
+    begin = windows.begin
     end = [max(0, n - m - b) for n, m, b in zip(whole, out, begin, strict=True)]
     return {
         "strides": strides,

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from relayout.errors import LayoutError
 from relayout.graph.gradients.reverse import Reverse, gradient
 from relayout.graph.operators import OPERATORS
 
@@ -33,3 +34,13 @@ def affine_grid(r: Reverse) -> Sequence[str | None]:
     even = np.concatenate([even, np.ones((len(even), 1), dtype)], axis=1)
     flat = r.reshaped(r.dy, (r.dims(r.dy)[0], prod(r.dims(r.dy)[1:-1]), axes))
     return [str(r("MatMul", r.transposed(flat), r.writing.constant(even))), None]
+
+
+@gradient("RoiAlign")
+def roi_align(r: Reverse) -> Sequence[str | None]:
+    """To the images; where regions are has no gradient here, and neither have the largest of samples."""
+    a = dict(r.attributes)
+    if a.pop("mode") != "avg" or r.wants(1):
+        raise LayoutError("a RoiAlign has a gradient by its images, with mode 'avg'")
+    a = {name: a[name] for name in ("coordinate_transformation_mode", "sampling_ratio", "spatial_scale")}
+    return [str(r("relayout.RoiAlignGrad", r.dy, *r.inputs[1:3], dims=r.dims(r.x), **a)), None, None]

@@ -20,7 +20,7 @@ from relayout.graph.operators.registry import Array, Fact, operator
 from relayout.graph.operators.types import is_float, narrow, wide
 from relayout.graph.operators.windows import Size, slide, spatial
 
-__all__ = ["cubic", "reflected", "values_at"]
+__all__ = ["cubic", "mean_along", "reflected", "regions", "values_at"]
 
 
 def cubic(distance: Array, a: float = -0.75) -> Array:
@@ -253,18 +253,14 @@ def roi_align(
         raise LayoutError(f"regions of {output_height} x {output_width} parts")
     if mode not in ("avg", "max"):
         raise LayoutError(f"mode {mode!r} is none of avg, max")
-    half = coordinate_transformation_mode == "half_pixel"
     data = wide(x)
-    corners = wide(rois) * np.float32(spatial_scale) - np.float32(0.5 if half else 0)
     made = np.zeros((len(rois), x.shape[1], output_height, output_width), data.dtype)
-    for number, (west, north, east, south) in enumerate(corners):
-        image = int(batch_indices[number])
-        if not 0 <= image < len(x):
-            raise LayoutError(f"region {number} is of image {image}; there are {len(x)}")
-        sides = (north, south, output_height, x.shape[2]), (west, east, output_width, x.shape[3])
-        rows, columns = (_side(*side, half, sampling_ratio) for side in sides)
+    half = coordinate_transformation_mode == "half_pixel"
+    parts = output_height, output_width
+    found = regions(x.shape, rois, batch_indices, half, spatial_scale, parts, sampling_ratio)
+    for number, (image, rows, columns) in enumerate(found):
         if mode == "avg":
-            left, right = _mean(rows, x.shape[2]), _mean(columns, x.shape[3])
+            left, right = mean_along(rows, x.shape[2]), mean_along(columns, x.shape[3])
             made[number] = left.astype(data.dtype) @ data[image] @ right.astype(data.dtype).T
         elif rows[0].size and columns[0].size:
             made[number] = _largest(data[image], rows, columns)
@@ -272,6 +268,32 @@ def roi_align(
 
 
 Side = tuple[Array, Array, Array, Array]
+
+
+def regions(
+    dims: Sequence[int],
+    rois: Array,
+    batch_indices: Array,
+    half: bool,
+    scale: float,
+    parts: tuple[int, int],
+    ratio: int,
+) -> Iterator[tuple[int, Side, Side]]:
+    """Each region of a RoiAlign: its image, and samples along both sides.
+
+    Raises
+    ------
+    LayoutError
+        There is no such image.
+    """
+    corners = wide(rois) * np.float32(scale) - np.float32(0.5 if half else 0)
+    for number, (west, north, east, south) in enumerate(corners):
+        image = int(batch_indices[number])
+        if not 0 <= image < dims[0]:
+            raise LayoutError(f"region {number} is of image {image}; there are {dims[0]}")
+        sides = (north, south, parts[0], dims[2]), (west, east, parts[1], dims[3])
+        rows, columns = (_side(*side, half, ratio) for side in sides)
+        yield image, rows, columns
 
 
 def _side(start: float, stop: float, parts: int, size: int, half: bool, ratio: int) -> Side:
@@ -287,7 +309,7 @@ def _side(start: float, stop: float, parts: int, size: int, half: bool, ratio: i
     return low, np.minimum(low + 1, size - 1), (1 - above) * inside, above * inside
 
 
-def _mean(side: Side, size: int) -> Array:
+def mean_along(side: Side, size: int) -> Array:
     """The matrix that takes the mean of the samples of each part."""
     low, high, below, above = side
     parts, samples = low.shape

@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from relayout.graph.operators.registry import Array, Fact, operator
-from relayout.graph.operators.sampling import cubic, reflected, values_at
+from relayout.graph.operators.sampling import cubic, mean_along, reflected, regions, values_at
 from relayout.graph.operators.types import narrow, wide
 from relayout.graph.operators.windows import spatial
 
@@ -118,3 +118,30 @@ def grid_sample_grad(
             others = prod(beside, start=np.ones(at.shape))
             places[..., -1 - axis] += worth * slope * others * both[axis][1]
     return narrow(elements.reshape(x.shape), x.dtype), narrow(places.reshape(grid.shape), grid.dtype)
+
+
+def _infer_regions(dy: Fact, *_: Fact | None, dims: Sequence[int], **__: object) -> Fact:
+    return Fact(tuple(dims), dy.dtype)
+
+
+@operator("relayout.RoiAlignGrad", infer=_infer_regions)
+def roi_align_grad(
+    dy: Array,
+    rois: Array,
+    batch_indices: Array,
+    /,
+    *,
+    dims: Sequence[int],
+    coordinate_transformation_mode: str = "half_pixel",
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Array:
+    """By the images that means of samples are taken of: the transposes of the two matrices of each region."""
+    half, parts = coordinate_transformation_mode == "half_pixel", (dy.shape[2], dy.shape[3])
+    come = wide(dy)
+    made: Array = np.zeros(tuple(dims), come.dtype)
+    found = regions(dims, rois, batch_indices, half, spatial_scale, parts, sampling_ratio)
+    for number, (image, rows, columns) in enumerate(found):
+        left, right = mean_along(rows, dims[2]), mean_along(columns, dims[3])
+        made[image] += left.T.astype(come.dtype) @ come[number] @ right.astype(come.dtype)
+    return narrow(made, dy.dtype)
