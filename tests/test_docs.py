@@ -104,6 +104,11 @@ def test_console_blocks(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_page_is_half_merged(page: Path) -> None:
+    assert not re.search(r"^(<{7}|={7}|>{7})( |$)", page.read_text(encoding="utf-8"), re.M)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_no_block_escapes(page: Path) -> None:
     """Python is only shown in a form that is run."""
     assert not blocks(page, "python"), "write ```pycon with >>> and what it prints"
