@@ -12,7 +12,6 @@ and formats from processor to processor, so the tests that read these files comp
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gzip
 import json
 import os
@@ -278,7 +277,7 @@ def main() -> None:
         return
     given.into.mkdir(parents=True, exist_ok=True)
     for name in given.names or LOGS:
-        with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+        with tempfile.TemporaryDirectory() as place:
             text = scrubbed(LOGS[name](Path(place)), Path(place))
         content = text.encode()
         if name.endswith(".gz"):

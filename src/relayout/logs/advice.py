@@ -55,6 +55,8 @@ def _advice(row: Row, log: Log) -> str:
         return f"{what}: {how}."
     if row.weights:
         how = _PACK.get(log.kind, "convert them once, ahead of time, and keep them")
+        if row.uses is not None and row.uses > row.count:
+            return "Weights are packed less often than they are read, so somebody keeps them: nothing to do."
         often = "while the network runs"
         if row.for_each_use or row.in_each_call:
             often = "anew each time they are used, and not kept" if row.for_each_use else "in every call"
