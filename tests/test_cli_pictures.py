@@ -51,6 +51,15 @@ def test_pictures_go_to_standard_output(tmp_path: Path) -> None:
     assert both.exists()
 
 
+def test_the_rows_of_a_picture_are_limited() -> None:
+    counts = []
+    for limit in (5, 20, 100):
+        picture = call("show", "nChw16c", "1,64,8,8", "--svg", "-", "--limit", limit)
+        said = next((text for text in picture.split(">") if text.startswith("drawn: ")), "drawn: 256 of 256")
+        counts.append(int(said.split()[1]))
+    assert counts[0] <= 5 < counts[1] <= 20 < counts[2] <= 100
+
+
 def test_diff_writes_pictures_and_keeps_its_exit_code(tmp_path: Path) -> None:
     svg, html = tmp_path / "a.svg", tmp_path / "a.html"
     assert call("diff", "nchw", "nChw16c", "1,32,8,8", "--svg", svg, "--html", html, code=1).startswith(
@@ -84,6 +93,7 @@ def test_png_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         (["--colour", "c"], 2, "--colour is about pictures; add --svg FILE, --png FILE or --html FILE"),
         (["--vector", "c"], 2, "--vector is about pictures"),
+        (["--svg", "-", "--limit", "0"], 2, "--limit 0: a picture has 1 to 1,000 rows of memory"),
         (["--svg", "-", "--grid"], 2, "--listing and --grid are no pictures"),
         (["--svg", "-", "--json"], 2, "both want standard output"),
         (["--svg", "-", "--html", "-"], 2, "two pictures can't go to one file"),

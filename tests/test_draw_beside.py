@@ -94,4 +94,4 @@ def test_names_are_escaped() -> None:
     layout = rl.Layout((2, 3), "ab")
     picture = beside(layout, rl.Layout((2, 3), "ba"), names=("<script>", "a&b"))
     assert "<script" not in picture
-    assert "<script> to a&b   2x3   f32" in words(picture)
+    assert "<script> to a&b   2x3   as f32" in words(picture)

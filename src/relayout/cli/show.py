@@ -21,6 +21,8 @@ __all__ = ["show"]
 
 SHORT = 32  # lines of a listing that is shown without being asked for
 ROWS = 16  # of a grid or listing
+MOST_ROWS = 1000  # of a picture
+PICTURED = 20  # rows of a picture, if not told otherwise
 
 
 @click.command(
@@ -42,7 +44,9 @@ ROWS = 16  # of a grid or listing
 @click.option("--listing", is_flag=True, help="List place by place: logical index == digits.")
 @click.option("--grid", is_flag=True, help="Draw memory as rows of the innermost digits.")
 @click.option(
-    "--limit", type=click.IntRange(0, 10**9), help=f"Lines of listing or grid; 0: all. [default: {ROWS}]"
+    "--limit",
+    type=click.IntRange(0, 10**9),
+    help=f"Lines of listing or grid (0: all), or rows of a picture. [default: {ROWS}, {PICTURED}]",
 )
 @meaning_option
 @click.option("--colour", metavar="DIGIT", help="Colour the picture by a digit: c//8, c%8, h.")
@@ -82,9 +86,21 @@ def show(
             "--listing and --grid are no pictures; give them without --svg, --png and --html",
             click.get_current_context(),
         )
+    if pictures.wanted and limit is not None and not 0 < limit <= MOST_ROWS:
+        raise click.UsageError(
+            f"--limit {limit}: a picture has 1 to {MOST_ROWS:,} rows of memory", click.get_current_context()
+        )
     if pictures.wanted:
         own = [f"strides {'x'.join(map(str, strides))}"] if strides is not None else []
-        _draw(" with ".join([*filter(None, [told.title]), *own]), desc, roles, colour, pictures, output)
+        _draw(
+            " with ".join([*filter(None, [told.title]), *own]),
+            desc,
+            roles,
+            colour,
+            limit or PICTURED,
+            pictures,
+            output,
+        )
         if told.appended:
             output.echo(f"oneDNN keeps more behind these elements ({told.appended}), which is not drawn")
         return
@@ -106,6 +122,7 @@ def _draw(
     desc: MemoryDesc,
     roles: tuple[str, ...] | None,
     colour: str | None,
+    rows: int,
     pictures: Pictures,
     output: Output,
 ) -> None:
@@ -116,8 +133,8 @@ def _draw(
     name, vector = f"{title}   {spell_dims(desc.dims) or 'scalar'}   {desc.dtype}", pictures.vector
     pictures.write(
         output,
-        lambda: sheet(desc, axes=roles, colour=colour, vector=vector, title=name),
-        lambda: page(desc, axes=roles, colour=colour, vector=vector, title=name),
+        lambda: sheet(desc, axes=roles, colour=colour, vector=vector, rows=rows, title=name),
+        lambda: page(desc, axes=roles, colour=colour, vector=vector, rows=rows, title=name),
     )
 
 

@@ -37,7 +37,7 @@ WIDEST = 1100.0  # pixels, beyond which they stand one above the other
 
 def beside(
     a: MemoryDesc | Layout, b: MemoryDesc | Layout, *, axes: Sequence[str] | None = None,
-    vector: str | None = None, rows: int = 18, pointed: bool = True, names: tuple[str, str] | None = None,
+    vector: str | None = None, rows: int = 20, pointed: bool = True, names: tuple[str, str] | None = None,
 ) -> str:  # fmt: skip
     """Draw the same tensor in two formats, and which bytes move.
 

@@ -23,7 +23,7 @@ SKIP: Final = 18  # pixels for the words that lines are left out
 APART: Final = 6  # pixels between lines that have several rows
 NARROWEST: Final = 22.0
 SIZES: Final = (11.0, 9.0)  # of letters, the larger ones first
-FEW: Final = 12  # rows that are drawn where none of them is wanted
+FILLED: Final = 60  # per cent of the rows that are drawn where few of them are wanted
 
 
 class Lines:
@@ -89,7 +89,7 @@ class Lines:
     def _chosen(self, keep: list[int], rows: int) -> list[int]:
         """The lines that are drawn: the first, those to keep, the last, then those that follow the first."""
         each = self.line // self.row
-        most, few = max(2, -(-rows // min(each, 2))), max(2, FEW // each)
+        most, few = max(2, -(-rows // min(each, 2))), max(2, rows * FILLED // (100 * each))
         if self.high < self.low:
             return []
         first, last = self.line_number(self.low), self.line_number(self.high)

@@ -38,7 +38,7 @@ p.note { color: var(--muted); }
 
 def page(
     desc: MemoryDesc, *, axes: Sequence[str] | None = None, colour: str | None = None,
-    vector: str | None = None, title: str | None = None,
+    vector: str | None = None, rows: int = 20, title: str | None = None,
 ) -> str:  # fmt: skip
     """The page of a tensor in a format.
 
@@ -46,7 +46,7 @@ def page(
     ----------
     desc : MemoryDesc
         What to draw.
-    axes, colour, vector, title : optional
+    axes, colour, vector, rows, title : optional
         As :func:`relayout.draw.sheet.sheet` takes them.
 
     Returns
@@ -64,7 +64,7 @@ def page(
     roles = tuple(axes) if axes is not None else None
     name = title if title is not None else str(desc)
     parts = [
-        sheet(desc, axes=axes, colour=colour, vector=vector, title=title),
+        sheet(desc, axes=axes, colour=colour, vector=vector, rows=rows, title=title),
         "<h2>Facts</h2>",
         table((), facts(desc, roles)),
     ]

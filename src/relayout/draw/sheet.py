@@ -168,9 +168,9 @@ def sheet(
 
 
 def type_of(desc: MemoryDesc | Layout) -> tuple[int, str]:
-    """Bits and name of the data type: f32 where a layout has none."""
+    """Bits and name of the data type; a layout has none, and is drawn as f32."""
     dtype = getattr(desc, "dtype", None)
-    return (F32, "f32") if dtype is None else (dtype.bits, str(dtype))
+    return (F32, "as f32") if dtype is None else (dtype.bits, str(dtype))
 
 
 def name_of(layout: Layout) -> str:
