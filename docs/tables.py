@@ -276,7 +276,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "api-tensor": lambda: api("rl.", rl, ["tensor", "from_buffer", "Tensor"]) + rest(rl.Tensor, "rl.Tensor."),
     "api-reorder": lambda: api("rl.", rl, ["reorder", "Reorder"]) + rest(rl.Reorder, "rl.Reorder."),
     "api-inspecting": lambda: (
-        api("rl.", rl, ["verify", "guess"]) + rest(Verification, "") + rest(Guess, "") + rest(Match, "")
+        api("rl.", rl, ["verify", "guess", "cost"])
+        + rest(Verification, "")
+        + rest(Guess, "")
+        + rest(Match, "")
     ),
     "api-views": lambda: api("rl.views.", rl.views),
     "api-notation": lambda: api(

@@ -285,3 +285,56 @@ def test_commands(tmp_path: Path, dump: tuple[np.ndarray, rl.MemoryDesc, np.ndar
     code, text = told("verify", "--format", "nhwc", "--json")
     assert code == 1
     assert json.loads(text)["instead"]["matches"][0]["formats"][0]["format"] == "aBcd8b"
+
+
+# --- cost --------------------------------------------------------------------------------------------------
+
+
+def touched(desc: rl.MemoryDesc) -> dict[str, tuple[int, int, int]]:
+    return {one.name: (one.elements, one.lines, one.colliding) for one in rl.cost(desc).accesses}
+
+
+def test_lines_that_accesses_touch() -> None:
+    far, near = (rl.MemoryDesc((1, 64, 64, 64), "f32", format) for format in ("nchw", "nhwc"))
+    assert touched(far)["channels"][:2] == (64, 64)
+    assert touched(far)["channels"][2] > 0  # 16 KiB apart: all in one set
+    assert touched(near)["channels"] == (64, 4, 0)
+    assert touched(far)["row"] == (64, 4, 0)
+
+
+@examples(40)
+@given(shapes(min_rank=4, max_rank=4), st.data())
+def test_lines_are_those_of_the_offsets(dims: tuple[int, ...], data: st.DataObject) -> None:
+    desc = rl.MemoryDesc(dims, "f32", data.draw(formats(4)))
+    for one in rl.cost(desc).accesses:
+        assert one.least <= one.lines <= one.elements
+        assert one.runs <= one.elements
+        assert one.pages <= one.lines
+    middle = [(size - 1) // 2 for size in dims]
+    row = [(*middle[:3], k) for k in range(dims[3])]
+    lines = {desc.layout.offset(*index) * 4 // 64 for index in row}
+    assert rl.cost(desc).accesses[0].lines == len(lines)
+
+
+def test_what_a_conversion_moves() -> None:
+    src = rl.MemoryDesc((1, 17, 4, 4), "f32", "nchw")
+    found = rl.cost(src, rl.MemoryDesc((1, 17, 4, 4), "bf16", "nChw16c"))
+    assert found.conversion is not None
+    assert (found.conversion.read, found.conversion.written) == (17 * 16 * 4, 32 * 16 * 2)
+    assert found.conversion.seconds > 0
+    same = rl.cost(
+        rl.MemoryDesc((1, 16, 4, 4), "f32", "nChw16c"), rl.MemoryDesc((1, 16, 4, 4), "f32", "nhwc")
+    )
+    assert "same bytes, no conversion needed" in str(same)
+    padded = rl.cost(rl.MemoryDesc((1, 17, 4, 4), "f32", "nChw16c"))
+    assert (padded.padding, padded.padding_share, padded.alignment) == (15 * 16, 15 / 32, 64)
+    with pytest.raises(rl.LayoutError, match="no layout yet"):
+        rl.cost(rl.MemoryDesc((1, 17, 4, 4), "f32", "any"))
+
+
+def test_the_command_cost() -> None:
+    done = runner().invoke(application, ["cost", "nChw16c", "1,17,4,4", "--to", "nhwc", "--json"])
+    told = json.loads(done.stdout)
+    assert (told["bytes"], told["padding"], told["conversion"]["written"]) == (2048, 240, 1088)
+    assert runner().invoke(application, ["cost", "-q", "nchw", "1,2,3,4"]).stdout == "96\n"
+    assert runner().invoke(application, ["cost", "nchw", "1,2,3"]).exit_code == 4

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from relayout import torch as torch
     from relayout import training as training
     from relayout.importers.loading import load as load
+    from relayout.inspecting.costs import cost as cost
     from relayout.inspecting.guessing import guess as guess
     from relayout.inspecting.verification import verify as verify
     from relayout.layout import views as views
@@ -63,6 +64,7 @@ __all__ = [
     "UnknownFormat",
     "Unsupported",
     "any",
+    "cost",
     "dialects",
     "draw",
     "dtype",
@@ -91,6 +93,7 @@ if not TYPE_CHECKING:
         *_LATER,
         Reorder="primitives.reorder",
         load="importers.loading",
+        cost="inspecting.costs",
         guess="inspecting.guessing",
         verify="inspecting.verification",
     )

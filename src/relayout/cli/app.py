@@ -15,6 +15,7 @@ from relayout.cli.audit import audit
 from relayout.cli.bench import bench
 from relayout.cli.completion import completion
 from relayout.cli.convert import convert
+from relayout.cli.cost import cost
 from relayout.cli.diff import diff
 from relayout.cli.explain import explain
 from relayout.cli.guess import guess
@@ -190,6 +191,7 @@ COMMANDS = (
     diff,
     verify,
     guess,
+    cost,
     translate,
     formats,
     convert,

@@ -34,4 +34,8 @@ Modules import each other downwards in this list only::
     ``guessing``       :func:`guess`
     ``patterns``       what elements that differ have in common
     ``verification``   :func:`verify`
+
+Beside them, of no buffer but of a format alone::
+
+    ``costs``          :func:`cost`: bytes, padding, cache lines and pages that typical accesses touch
 """
