@@ -18,6 +18,7 @@ from relayout.cli.convert import convert
 from relayout.cli.cost import cost
 from relayout.cli.diff import diff
 from relayout.cli.explain import explain
+from relayout.cli.explore import explore
 from relayout.cli.guess import guess
 from relayout.cli.info import info
 from relayout.cli.names import formats, translate
@@ -187,6 +188,7 @@ def application(ctx: click.Context) -> None:
 
 COMMANDS = (
     show,
+    explore,
     offset,
     diff,
     verify,

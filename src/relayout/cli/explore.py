@@ -1,0 +1,86 @@
+"""``relayout explore``: formats on a page that computes where elements lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from relayout.cli.arguments import DTYPE, examples
+from relayout.cli.described import described
+from relayout.cli.options import STANDARD, Output, check_writable, output_options
+
+__all__ = ["explore"]
+
+
+@click.command(
+    short_help="Type formats and step through memory, in a browser.",
+    epilog=examples(
+        "relayout explore                              opens the page",
+        "relayout explore nChw16c 1,40,7,7             begins with a format",
+        "relayout explore b_fs_yx_fsv16 2,17,3,3 --beside bfyx --dtype bf16",
+        "relayout explore --html explorer.html         writes it; it needs nothing else",
+        "relayout explore OIhw4i16o4i 64,64,3,3 --html - > packed.html",
+    ),
+)
+@click.argument("words", nargs=-1, metavar="[FORMAT DIMS]")
+@click.option("--beside", metavar="FORMAT", help="A second format, side by side with the first.")
+@click.option("--dtype", type=DTYPE, help="Data type, for bytes and cache lines. [default: f32]")
+@click.option("--html", metavar="FILE", help="Write the page (-: to standard output) and open nothing.")
+@output_options
+def explore(
+    words: tuple[str, ...], beside: str | None, dtype: str | None, html: str | None, output: Output
+) -> None:
+    """Open a page in which formats are typed, seen and stepped through.
+
+    The page shows a tensor by index and in memory, in one format or in two side by side. Point at an element
+    to see its index, digits, offset, byte and cache line; drag the sizes; go to an offset. The address holds
+    what is shown. The page is one file that loads nothing.
+
+    FORMAT is written in any notation (see relayout formats); DIMS are the logical sizes in the order of its
+    axes.
+    """
+    if html == STANDARD:
+        output.take_standard_output("--html -")
+    elif html is not None:
+        check_writable(Path(html))
+    from relayout.draw.explorer import explorer_page
+
+    if words:
+        told = described(words, dtype)
+        if told.rest:
+            raise click.UsageError(f"give FORMAT DIMS; got {' '.join(words)}", click.get_current_context())
+        if told.desc.layout.format is None:
+            raise click.UsageError("the explorer shows formats, not strides", click.get_current_context())
+        page = explorer_page(
+            told.title or str(told.desc.format), told.desc.dims, beside=beside, dtype=told.desc.dtype.name
+        )
+    elif beside is not None:
+        page = explorer_page(beside=beside, dtype=dtype or "f32")
+    else:
+        page = explorer_page(dtype=dtype or "f32")
+    if output.wants_json:
+        output.json({"html": html, "bytes": len(page.encode())})
+    if html == STANDARD:
+        click.echo(page, nl=False)
+    elif html is not None:
+        Path(html).write_text(page, encoding="utf-8")
+        output.echo(f"written to {html}")
+    else:
+        _open(page, output)
+
+
+def _open(page: str, output: Output) -> None:
+    """Open a page in the browser, from a file that stays there for it."""
+    import tempfile
+    import webbrowser
+
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", prefix="relayout-explore-", suffix=".html", delete=False
+    ) as file:
+        file.write(page)
+    path = Path(file.name)
+    if not webbrowser.open(path.as_uri()):
+        path.unlink()
+        raise click.ClickException("no browser can be opened here; write the page with --html FILE")
+    output.echo(f"opened {path}")
