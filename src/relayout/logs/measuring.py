@@ -58,11 +58,14 @@ def _run(src: MemoryDesc, dst: MemoryDesc, threads: int | None) -> Measured:
     source = Tensor(src, np.ones(src.required_bytes, np.uint8))
     out = Tensor(dst, np.zeros(dst.required_bytes, np.uint8))
     plan.tune()
+    fast = plan.hastened(threads)
+    given = source.buffer, out.buffer
     taken: list[float] = []
     end = time.perf_counter() + ENOUGH
     while len(taken) < LEAST or (time.perf_counter() < end and len(taken) < ROUNDS):
         start = time.perf_counter()
-        plan(source, out, threads)
+        if fast is None or not fast(*given):
+            plan(source, out, threads)
         taken.append(time.perf_counter() - start)
     assert src.layout is not None
     read = -(-src.layout.size * src.dtype.bits // 8)

@@ -95,7 +95,7 @@ def in_order(dims: Sequence[int], order: Sequence[int], dtype: str) -> Side:
 @lru_cache(maxsize=4096)
 def tagged(tag: str, dtype: str, dims: tuple[int, ...] | None) -> Side:
     """A side whose format is a tag in letters, or a name that another notation knows."""
-    kind = named_type(dtype)
+    kind, tag = named_type(dtype), "scalar" if dims == () else tag
     if dims is None or len(dims) > len(LETTERS) or not all(0 <= size < LARGEST for size in dims):
         return Side(tag, kind)
     try:
