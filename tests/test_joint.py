@@ -101,6 +101,10 @@ GRAPHS: dict[str, Graph] = {
     "gemm of a layer": lossy("Gemm", (5, 8), (7, 8), (7,), transB=1),
     "embedding": lossy("Gather", (9, 20), np.array([[0, 4], [4, -1]])),
     **{name: lossy(name, (3, 37)) for name in ACTIVATIONS},
+    **{name: lossy(name, (3, 37)) for name in ("Softsign", "ThresholdedRelu", "Celu")},
+    "celu stretched": lossy("Celu", (3, 37), alpha=0.7),
+    "shrink": lossy("Shrink", (3, 37), lambd=0.6, bias=0.2),
+    "shrink hard": lossy("Shrink", (3, 37)),
     "gelu by tanh": lossy("Gelu", (3, 37), approximate="tanh"),
     "clip": lossy("Clip", (3, 37), np.float32(0), np.float32(1.5)),
 }

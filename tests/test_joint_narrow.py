@@ -41,6 +41,8 @@ SPECS: dict[str, tuple[Any, ...]] = {
     "pooling": ("MaxPool", (2, 8, 6, 6), {"kernel_shape": (2, 2), "strides": (2, 2)}),
     "reflected": ("Pad", (4, 6), np.array([1, 0, 0, 2]), {"mode": "reflect"}),
     "error function": ("Erf", (3, 37)),
+    "softsign": ("Softsign", (3, 37)),
+    "celu": ("Celu", (3, 37), {"alpha": 0.7}),
     "gelu": ("Gelu", (3, 37)),
 }
 

@@ -188,7 +188,43 @@ def _triangle(attributes: Mapping[str, Any], inputs: Sequence[Operand | None]) -
     return [x, Operand(f"{x.name}.triangle", kept.shape, "u8", kept.dtype, kept)] if kept.size > 1 else []
 
 
+def _softsign(w: Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
+    below = w.apply("add", w.number(target, 1), w.apply("abs", x[0]))
+    return w.apply("div", x[0], below)
+
+
+def _thresholded(w: Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
+    passed = w.apply("gt", x[0], w.number(target, float(a.get("alpha", 1.0))))
+    return w.put("select", target, passed, x[0], w.number(target, 0))
+
+
+def _shrink(w: Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
+    if target not in ("f32", "f64"):
+        return None
+    far, bias = float(a.get("lambd", 0.5)), float(a.get("bias", 0.0))
+    above, below = w.apply("gt", x[0], w.number(target, far)), w.apply("lt", x[0], w.number(target, -far))
+    less = w.apply("sub", x[0], w.number(target, bias)) if bias else x[0]
+    more = w.apply("add", x[0], w.number(target, bias)) if bias else x[0]
+    rest = w.put("select", target, above, less, w.number(target, 0))
+    return w.put("select", target, below, more, rest)
+
+
+def _celu(w: Writing, operator: str, a: Any, x: list[int], target: str, out: Operand) -> int | None:
+    """``alpha (exp(x / alpha) - 1)`` below 0: what Elu is there, of a source that is stretched."""
+    alpha = float(a.get("alpha", 1.0))
+    if target != "f32" or alpha <= 0:
+        return None
+    stretched = x[0] if alpha == 1 else w.apply("mul", x[0], w.number(target, 1 / alpha))
+    found = w.function("elu", w.apply("min", stretched, w.number(target, 0)), 1.0)
+    found = found if alpha == 1 else w.apply("mul", found, w.number(target, alpha))
+    return w.put("select", target, w.apply("lt", x[0], w.number(target, 0)), found, x[0])
+
+
 WRITERS: Final[dict[str, Write]] = {
+    "Softsign": _softsign,
+    "ThresholdedRelu": _thresholded,
+    "Shrink": _shrink,
+    "Celu": _celu,
     "Where": _where,
     "Cast": _cast,
     "CastLike": _cast,
@@ -205,7 +241,7 @@ WRITERS: Final[dict[str, Write]] = {
 
 @rule("And", "Or", "Xor", "Not", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "Equal", "Greater")
 @rule("GreaterOrEqual", "Less", "LessOrEqual", "Sign", "Floor", "Ceil", "IsNaN", "IsInf", "Where", "Sum")
-@rule("Mod", "Mean", "PRelu", "Trilu", "CastLike")
+@rule("Mod", "Mean", "PRelu", "Trilu", "CastLike", "Softsign", "ThresholdedRelu", "Shrink", "Celu")
 def expressed(case: Case) -> Iterator[Way] | None:
     """The ways of a node that an expression says."""
     if case.chain or 0 in case.out.dims:
