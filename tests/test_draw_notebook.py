@@ -67,6 +67,26 @@ def test_a_graph_is_bounded_and_escaped() -> None:
     ET.fromstring(html)  # is well-formed, so that nothing went unescaped
     assert "&lt;b&gt;&amp;" in html
     assert "199 Relu" in html
-    assert "175 more nodes are not shown." in html
-    assert len(re.findall("<tr>", html)) == 2 + 1 + 24
+    assert "187 more nodes are not shown." in html
+    assert len(re.findall("<tr>", html)) == 2 + 1 + 12
+    assert "199 nodes: Relu" in html  # a chain is one box
     assert len(html) < 20_000
+
+
+def test_a_graph_is_drawn() -> None:
+    pairs = [("x", "a"), ("a", "b"), ("a", "c"), ("b", "y"), ("c", "z")]
+    nodes = [Node("Relu" if k else "Tanh", (a,), (b,)) for k, (a, b) in enumerate(pairs)]
+    graph = Graph((Value("x", (2, 3), np.dtype("f4")),), ("y", "z"), tuple(nodes))
+    html = graph._repr_html_()
+    picture = ET.fromstring(html[html.index("<svg") : html.index("</svg>") + 6])
+    assert [g.get("data-value") for g in picture.iter(f"{SVG}g") if g.get("data-value")] == [
+        *("x", "a", "a", "b", "c", "y", "z")
+    ]
+    assert sorted(g.get("data-node", "") for g in picture.iter(f"{SVG}g") if g.get("data-node")) == [
+        *("Relu",) * 4, "Tanh", "x", "y", "z",
+    ]  # fmt: skip
+    wide = [Node("Relu", ("x",), (f"y{k}",)) for k in range(100)]
+    many = Graph((Value("x", (2, 3), np.dtype("f4")),), tuple(f"y{k}" for k in range(100)), tuple(wide))
+    huge = Graph(many.inputs, ("y0",), tuple(wide) * 100)
+    assert ", nor are nodes behind the first 800" in huge._repr_html_()
+    assert "100 nodes; 161 more boxes are not drawn" in many._repr_html_()

@@ -10,7 +10,7 @@ Large networks would be miles of boxes: there, neighbours in a chain that go the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -19,10 +19,13 @@ from relayout.draw.canvas import FILLS, INK, MUTED, PAPER, RULE, STROKES, Canvas
 from relayout.draw.ranks import apart, places
 from relayout.layout.images import format_name
 
-__all__ = ["MOST", "graph"]
+__all__ = ["MOST", "graph", "network"]
 
 MOST = 150
 """Nodes that are drawn one by one."""
+
+READ = 20
+"""Nodes of a network without a plan that are looked at, for each box that is drawn."""
 
 HEIGHT, GAP, SIDE = 36, 34, 18
 LONGEST = 30
@@ -76,6 +79,68 @@ def graph(plan: Any, most: int = MOST) -> str:
     if len(plan.chosen) > most:
         boxes, edges = _folded(boxes, edges)
     return _drawn(plan, boxes, edges)
+
+
+def network(graph: Any, most: int = 60) -> str:
+    """Draw a network that has no plan yet: which operator reads what.
+
+    Parameters
+    ----------
+    graph : relayout.graph.graph.Graph
+        The network.
+    most : int, optional
+        Of a network of more nodes, chains are drawn as one box; of more boxes, the first ones are drawn.
+
+    Returns
+    -------
+    str
+        An SVG document.
+    """
+    looked_at = READ * most  # so that a network of any size is drawn at once
+    boxes, edges = _read(graph, looked_at)
+    if len(graph.nodes) > most:
+        boxes, edges = _folded(boxes, edges)
+    left = len(boxes) - most
+    if left > 0:
+        boxes, edges = boxes[:most], [edge for edge in edges if max(edge.src, edge.dst) < most]
+    canvas = Canvas()
+    more = f"; {left} more boxes are not drawn" if left > 0 else ""
+    if len(graph.nodes) > looked_at:
+        more += f", nor are nodes behind the first {looked_at}"
+    said = f"{len(graph.nodes)} node{'s' * (len(graph.nodes) != 1)}{more}"
+
+    def legend(canvas: Canvas, left: float) -> float:
+        canvas.words(left, 0, said, size=12, anchor="start", bold=True)
+        return 14.0
+
+    _boxes(canvas, boxes, edges, {}, legend, text_width(said))
+    return canvas.document(f"{graph.name or 'network'}: {said}", "Nodes of a network, in the order of a run.")
+
+
+def _read(graph: Any, most: int) -> tuple[list[_Box], list[_Edge]]:
+    """The first nodes of a graph, and which of them reads what another computes; constants are left out."""
+
+    def sizes(name: str) -> str:
+        dims = graph.value(name).dims
+        return "" if dims is None else "x".join("?" if n is None else str(n) for n in dims) or "scalar"
+
+    boxes: list[_Box] = []
+    edges: list[_Edge] = []
+    origin: dict[str, int] = {}
+    for value in graph.inputs:
+        origin[value.name] = len(boxes)
+        boxes.append(_Box(value.name, sizes(value.name), "", [value.name], round=True))
+    for node in graph.nodes[:most]:
+        named = [name for name in node.outputs if name]
+        edges += [_Edge(origin[name], len(boxes), name, "") for name in node.inputs if name in origin]
+        origin |= dict.fromkeys(named, len(boxes))
+        below = sizes(named[0]) if named else ""
+        boxes.append(_Box(node.operator, below, "", [node.name or node.operator], operators=[node.operator]))
+    for name in graph.results:
+        if name in origin:
+            edges.append(_Edge(origin[name], len(boxes), name, ""))
+            boxes.append(_Box(name, sizes(name), "", [name], round=True))
+    return boxes, edges
 
 
 def _sizes(dims: Sequence[Any]) -> str:
@@ -206,6 +271,23 @@ def _drawn(plan: Any, boxes: list[_Box], edges: list[_Edge]) -> str:
     colours = dict(zip(ordered, zip(FILLS, STROKES, strict=True), strict=False))
     colours.pop("strided", None)
 
+    canvas = Canvas()
+    marks = _boxes(
+        canvas, boxes, edges, colours,
+        lambda canvas, left: _legend(canvas, plan, left, {one: colours.get(one, OTHER) for one in ordered}),
+    )  # fmt: skip
+    for edge, x, middle in _beside(marks):
+        _mark(canvas, edge, x, middle)
+    many = len(plan.solution.conversions)
+    title = f"{plan.graph.name or 'network'}: {len(plan.chosen)} nodes, {many} conversions"
+    return canvas.document(title, "Nodes of a network in the colours of their formats, and conversions.")
+
+
+def _boxes(
+    canvas: Canvas, boxes: list[_Box], edges: list[_Edge], colours: Mapping[str, tuple[str, str]],
+    legend: Callable[[Canvas, float], float], wide: float = LEGEND,
+) -> list[tuple[_Edge, float, float]]:  # fmt: skip
+    """Draw boxes and lines below a legend so ``wide``; return where marks of conversions belong."""
     titles = [_cut(box.title) for box in boxes]
     widths = [
         max(text_width(title, 11), text_width(box.below, 9), 40) + 16
@@ -213,10 +295,9 @@ def _drawn(plan: Any, boxes: list[_Box], edges: list[_Edge]) -> str:
     ]
     placed = places(widths, [(edge.src, edge.dst) for edge in edges], SIDE)
 
-    canvas = Canvas()
     sides = [x + side * width / 2 for x, width in zip(placed.x, widths, strict=True) for side in (-1, 1)]
-    left = (min(sides, default=0.0) + max(sides, default=0.0) - LEGEND) / 2
-    top = _legend(canvas, plan, left, {name: colours.get(name, OTHER) for name in ordered})
+    left = (min(sides, default=0.0) + max(sides, default=0.0) - wide) / 2
+    top = legend(canvas, left)
 
     def y(rank: int) -> float:
         return top + rank * (HEIGHT + GAP)
@@ -245,11 +326,7 @@ def _drawn(plan: Any, boxes: list[_Box], edges: list[_Edge]) -> str:
             )  # fmt: skip
             canvas.words(placed.x[k], above + 16, titles[k], size=11, bold=not box.view)
             canvas.words(placed.x[k], above + 29, box.below, size=9, fill=INK)
-    for edge, x, middle in _beside(marks):
-        _mark(canvas, edge, x, middle)
-    many = len(plan.solution.conversions)
-    title = f"{plan.graph.name or 'network'}: {len(plan.chosen)} nodes, {many} conversions"
-    return canvas.document(title, "Nodes of a network in the colours of their formats, and conversions.")
+    return marks
 
 
 def _beside(marks: list[tuple[_Edge, float, float]]) -> list[tuple[_Edge, float, float]]:

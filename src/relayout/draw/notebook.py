@@ -1,7 +1,8 @@
 """What notebooks show: ``_repr_svg_`` and ``_repr_html_`` of formats, layouts, tensors, primitives, graphs.
 
 A format is drawn as its digits, a layout or descriptor on a sheet (:mod:`relayout.draw.sheet`), a tensor on a
-sheet whose slices hold its values; a primitive and a graph are tables. All are bounded, however large what
+sheet whose slices hold its values; a primitive and a graph are tables, a graph with a
+drawing. All are bounded, however large what
 they show is, and say what they leave out. What can't be drawn is None, for which a notebook shows the plain
 text.
 
@@ -18,6 +19,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from relayout.draw.digits import digits
+from relayout.draw.graph import network
 from relayout.draw.page import table
 from relayout.draw.sheet import sheet
 from relayout.errors import LayoutError
@@ -31,7 +33,8 @@ __all__ = ["of_format", "of_graph", "of_layout", "of_primitive", "of_tensor"]
 
 ROWS: Final = 12  # of memory
 MOST: Final = 10  # rows and columns of a slice
-NODES: Final = 24  # of a graph, the first ones
+NODES: Final = 12  # of a graph, the first ones
+BOXES: Final = 40  # of a graph
 LONGEST: Final = 160  # characters of a cell of a table
 BORDER: Final = '<div style="overflow-x:auto">'
 
@@ -104,7 +107,7 @@ def of_graph(graph: Any) -> str:
         f"{BORDER}<b>{escape(_cut(graph.name or 'network'))}</b>: {len(graph.nodes):,} nodes, "
         f"{len(graph.constants):,} constants of {size:,} bytes"
         f"{table((), sides)}<p>{escape(_cut(said, 2000))}</p>"
-        f"{table(('operator', 'reads', 'computes'), first)}{more}</div>"
+        f"{table(('operator', 'reads', 'computes'), first)}{more}{network(graph, BOXES)}</div>"
     )
 
 
