@@ -63,30 +63,28 @@ def laid_out(values: Tokens, where: Whereabouts) -> Iterator[Layout]:
     Layout('2x3 strides 1x2+1')
     """
     rng = np.random.default_rng(0)
-    seeds = _seeds(values, where, rng)
-    if seeds is None:
+    seeds, known = _seeds(values, where, rng)
+    if not len(seeds):
         return
-    terms: list[Term] = []
+    numbers = {axis: _numbers(size, rng) for axis, size in enumerate(values.shape) if size > 1}
+    lines = _lines(values, where, seeds, numbers)
+    terms: list[Term] = [((axis,), ()) for axis in range(values.ndim) if axis not in numbers]
     torn: list[int] = []
-    for axis, size in enumerate(values.shape):
-        if size == 1:
-            terms.append(((axis,), ()))
-            continue
-        numbers = _numbers(size, rng)
-        table = _one_line(numbers, _lines(values, where, seeds, axis, numbers))
-        enough = table is not None and len(table[0]) >= KNOWN * len(numbers)
-        found = digits_of(*table, size) if table is not None and enough else None
+    for axis, along in numbers.items():
+        table = _one_line(along, lines[axis])
+        enough = table is not None and len(table[0]) >= KNOWN * len(along)
+        found = digits_of(*table, values.shape[axis]) if table is not None and enough else None
         if found is None:
             torn.append(axis)
         else:
             terms.append(((axis,), found))
     if not torn:
-        yield from _placed(values, where, seeds, terms)
+        yield from _placed(values.shape, seeds[0], known[0], terms)
     elif 2 <= len(torn) <= FUSED:
         for axes in permutations(torn):
             fused = _fused(values, where, seeds, axes, rng)
             if fused is not None:
-                yield from _placed(values, where, seeds, [*terms, (axes, fused)])
+                yield from _placed(values.shape, seeds[0], known[0], [*terms, (axes, fused)])
 
 
 def layout_from(dims: Sequence[int], terms: Sequence[Term], offset: int) -> Layout:
@@ -146,17 +144,15 @@ def compared(values: Tokens, memory: Tokens, layout: Layout, patience: int | Non
     return Comparison(equal, different, outside)
 
 
-def _seeds(values: Tokens, where: Whereabouts, rng: np.random.Generator) -> Integers | None:
-    """Indices of some elements through which lines are looked up; those with a known place first."""
+def _seeds(values: Tokens, where: Whereabouts, rng: np.random.Generator) -> tuple[Integers, Places]:
+    """Indices of some elements whose places are known, and the places: lines are looked up through them."""
     count = max(FEWEST_LINES, min(MOST_LINES, LOOKED_UP // max(1, sum(values.shape))))
     drawn = rng.integers(0, values.size, 16 * count)
-    numbers = np.unique(np.concatenate([[0], drawn]))
+    numbers = rng.permutation(np.unique(np.concatenate([[0], drawn])))
     indices = np.stack(np.unravel_index(numbers, values.shape), axis=-1)
-    known = where.find(values[tuple(indices.T)]) >= 0
-    if not known.any():
-        return None
-    chosen: Integers = indices[known]
-    return rng.permutation(chosen)[:count] if len(chosen) > count else chosen
+    places = where.find(values[tuple(indices.T)])
+    known = np.flatnonzero(places >= 0)[:count]
+    return indices[known], places[known]
 
 
 def _numbers(size: int, rng: np.random.Generator) -> Integers:
@@ -166,11 +162,21 @@ def _numbers(size: int, rng: np.random.Generator) -> Integers:
     return np.unique(np.concatenate([np.arange(LONG), drawn, drawn + 1, [size - 2, size - 1]]))
 
 
-def _lines(values: Tokens, where: Whereabouts, seeds: Integers, axis: int, numbers: Integers) -> Places:
-    """The places along an axis, a line a seed."""
-    index = [seeds[:, a, None] for a in range(values.ndim)]
-    index[axis] = numbers[None, :]
-    return where.find(values[tuple(index)])
+def _lines(
+    values: Tokens, where: Whereabouts, seeds: Integers, numbers: dict[int, Integers]
+) -> dict[int, Places]:
+    """The places along some axes, for each of them a line a seed; all are looked up at once."""
+    sought = []
+    for axis, along in numbers.items():
+        index = [seeds[:, a, None] for a in range(values.ndim)]
+        index[axis] = along[None, :]
+        sought.append(values[tuple(index)])
+    if not sought:
+        return {}
+    found = where.find(np.concatenate([part.reshape(-1) for part in sought]))
+    ends = np.cumsum([part.size for part in sought])[:-1]
+    parts = np.split(found, ends)
+    return {axis: at.reshape(part.shape) for axis, at, part in zip(numbers, parts, sought, strict=True)}
 
 
 def _one_line(numbers: Integers, lines: Places) -> tuple[Integers, Places] | None:
@@ -211,12 +217,10 @@ def _fused(
     return digits_of(*table, prod(sizes))
 
 
-def _placed(values: Tokens, where: Whereabouts, seeds: Integers, terms: Sequence[Term]) -> Iterator[Layout]:
-    """The layout with these digits that puts the first seed in its place."""
+def _placed(dims: Sequence[int], seed: Integers, place: int, terms: Sequence[Term]) -> Iterator[Layout]:
+    """The layout with these digits that puts an element in its place."""
     try:
-        at_zero = layout_from(values.shape, terms, 0)
+        at_zero = layout_from(dims, terms, 0)
     except LayoutError:
         return
-    index = tuple(int(i) for i in seeds[0])
-    offset = int(where.find(values[index].reshape(1))[0]) - at_zero.offset(*index)
-    yield at_zero.moved(offset)
+    yield at_zero.moved(int(place) - at_zero.offset(*(int(i) for i in seed)))
