@@ -84,6 +84,19 @@ def test_offsets_other_types_and_swapped_bytes() -> None:
         assert (str(found.format), found.best and found.best.desc.dtype.name) == ("aBcd8b", kind)
 
 
+@pytest.mark.parametrize(("kind", "scale"), [("s8", 0.03), ("s8", None), ("u8", 0.0125), ("s8", 0.005)])
+def test_quantised_values(kind: str, scale: float | None) -> None:
+    x = np.random.default_rng(3).standard_normal((2, 17, 12, 9)).astype(np.float32)
+    by = np.float32(np.abs(x).max() / 127 if scale is None else scale)
+    made = rl.reorder(rl.tensor(x), rl.MemoryDesc(x.shape, kind, "nChw16c"), dst_scale=by)
+    match = rl.guess(made.buffer, x).best
+    assert match is not None
+    assert (str(match.format), match.desc.dtype.name) == ("aBcd16b", kind)
+    assert match.scale == pytest.approx(by, rel=0.01)
+    again = rl.reorder(rl.tensor(x), rl.MemoryDesc(x.shape, kind, "nChw16c"), dst_scale=match.scale)
+    assert np.array_equal(again.buffer, made.buffer)
+
+
 def test_views_have_strides_and_no_format() -> None:
     x = distinct((3, 4, 5))
     memory = np.zeros(3 * 50, np.float32)

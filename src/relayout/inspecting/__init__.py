@@ -25,6 +25,7 @@ A guess is worked out, not looked up. Each step hands a value to the next::
 Modules import each other downwards in this list only::
 
     ``elements``       what can be read of a buffer: its data types and where elements begin
+    ``scales``         the scale by which values were quantised
     ``whereabouts``    where values lie that occur once; by sorting, or by streaming through what is large
     ``digits``         the digits of an axis from places of some of its elements
     ``rows``           innermost digits first, where values repeat

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.convert import convert
+from relayout.convert import convert, rescale
 from relayout.dtypes import DTYPES, DType, DTypeLike
 from relayout.dtypes import dtype as as_dtype
+from relayout.inspecting.scales import scale_of
 from relayout.inspecting.whereabouts import Tokens
 from relayout.tensor import Tensor, as_array, as_bytes
 
@@ -36,6 +37,8 @@ class Reading(NamedTuple):
     """The logical values in this data type, as bits, in their shape."""
     memory: Tokens
     """The elements of the buffer from ``start`` on, as bits."""
+    scale: float = 1.0
+    """What the values were divided by before they were rounded."""
 
 
 def raw_bytes(buffer: Any) -> NDArray[np.uint8]:
@@ -124,6 +127,9 @@ def readings(
         if one.name not in converted:
             converted[one.name] = bits_of(convert(array, one), one)
         yield Reading(one, False, 0, converted[one.name], elements_of(data, one))
+    if kind.is_float:
+        for one in _quantised(dtype):
+            yield from _scaled(data, array, kind, one)
     for one in types:
         if swapped(one):
             yield Reading(one, True, 0, converted[one.name], elements_of(data, one, 0, True))
@@ -145,6 +151,20 @@ def _plausible(size: int, array: NDArray[Any], kind: DType) -> list[DType]:
         *(one for one in others if one.is_float),
         *(one for one in others if whole and not one.is_float),
     ]
+
+
+def _quantised(dtype: DTypeLike | None) -> list[DType]:
+    """The types to which real numbers are quantised, of those that can be meant."""
+    return [one for one in map(as_dtype, ("s8", "u8")) if dtype is None or one == as_dtype(dtype)]
+
+
+def _scaled(data: NDArray[np.uint8], array: NDArray[Any], kind: DType, one: DType) -> Iterator[Reading]:
+    """The reading of values that were divided by a scale, where one explains the integers."""
+    stored = data.view(one.numpy)
+    scale = scale_of(array, kind, stored, one)
+    if scale is not None:
+        made = rescale(array, kind, one, dst_scale=np.float32(scale))
+        yield Reading(one, False, 0, bits_of(made, one), elements_of(data, one), scale)
 
 
 def _one_nan(dtype: DType) -> np.unsignedinteger[Any]:

@@ -155,7 +155,7 @@ def _match(reading: Reading, layout: Layout, seen: Comparison, size: int) -> Mat
         offset=reading.start + low * bits // 8,
         formats=formats,
         swapped=reading.swapped,
-        scale=1.0,
+        scale=reading.scale,
         missing=seen.outside,
         padding=prod(desc.layout.padded) - prod(dims),
         dirty=_dirty(desc.layout, reading.memory[low:]),
