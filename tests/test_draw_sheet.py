@@ -199,6 +199,13 @@ def test_text_is_escaped() -> None:
     assert any("a<b=1" in hint for _, _, hint in cells(picture))
 
 
+def test_a_png_without_fonts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """resvg leaves words out where it finds no font: a picture without labels would be silently wrong."""
+    monkeypatch.setattr("relayout.draw.raster._resvg", lambda: lambda **given: b"the same")
+    with pytest.raises(rl.errors.Unsupported, match="png files need a font, and resvg finds none"):
+        png(sheet(rl.Layout((2, 3), "ab")))
+
+
 def test_png_is_a_png() -> None:
     pytest.importorskip("resvg_py")
     image = pytest.importorskip("PIL.Image")
