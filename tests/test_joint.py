@@ -96,6 +96,16 @@ GRAPHS: dict[str, Graph] = {
     "deconvolution of more": lossy(
         "ConvTranspose", (1, 4, 7), (4, 3, 4), strides=(3,), group=2, output_padding=(1,)
     ),
+    "deconvolution of a size": lossy(
+        "ConvTranspose", (1, 8, 4, 3), (8, 4, 3, 4), strides=(2, 3), output_shape=(8, 9)
+    ),
+    "deconvolution of the same size": lossy(
+        "ConvTranspose", (1, 8, 4, 3), (8, 4, 3, 4), strides=(2, 3), auto_pad="SAME_UPPER"
+    ),
+    "vector by matrices": lossy("MatMul", (8,), (2, 3, 8, 7)),
+    "matrices by vector": lossy("MatMul", (2, 3, 5, 8), (8,)),
+    "vector by vector": lossy("MatMul", (8,), (8,)),
+    "matrix by vector": lossy("MatMul", (5, 8), (8,)),
     "gemm": lossy("Gemm", (5, 8), (8, 7), (7,)),
     "gemm of both turned": lossy("Gemm", (8, 5), (7, 8), (5, 1), transA=1, transB=1),
     "gemm of a layer": lossy("Gemm", (5, 8), (7, 8), (7,), transB=1),

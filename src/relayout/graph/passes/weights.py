@@ -4,6 +4,7 @@
 
     ConvTranspose(x, w, b)  ->  relayout.ConvGradInput(x, w) + b    the gradient of a convolution, by data
     Gemm(a, b, c)           ->  MatMul(a, b) + c                    unless it is a layer: rows by weights b'
+    MatMul(a, v)            ->  MatMul(a, V), reshaped              a vector v as a matrix V of one column
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def with_moving_weights(graph: Graph) -> Graph:
     >>> [made.operator for made in with_moving_weights(Graph((x, w), ("y",), (node,), values={"y": y})).nodes]
     ['relayout.ConvGradInput']
     """
-    changes = {"ConvTranspose": _transposed, "Gemm": _gemm}
+    changes = {"ConvTranspose": _transposed, "Gemm": _gemm, "MatMul": _vectors}
     if not any(node.operator in changes for node in graph.nodes):
         return graph
     writing = Writing(graph._known, graph.constants)
@@ -70,6 +71,22 @@ def _transposed(writing: Writing, node: Node) -> bool:
     return _added(
         writing, node, "relayout.ConvGradInput", (x, w), bias, dims=writing.dims(node.outputs[0]), **same
     )
+
+
+def _vectors(writing: Writing, node: Node) -> bool:
+    """A vector is a row on the left, a column on the right."""
+    dims = [writing.dims(name) for name in node.inputs]
+    out = writing.dims(node.outputs[0])
+    if min(map(len, dims)) > 1 or any(0 in one for one in (*dims, out)):
+        return False
+    shapes = [(1, *dims[0])[-2:], (*dims[1], 1)[:2]]
+    given = [
+        writing("Reshape", name, writing.integers(*shape)) if len(one) == 1 else name
+        for name, one, shape in zip(node.inputs, dims, shapes, strict=True)
+    ]
+    product = writing("MatMul", *given, label=f"{node.outputs[0]}/product")
+    writing.append(Node("Reshape", (product, writing.integers(*out)), node.outputs, {}, node.name))
+    return True
 
 
 def _gemm(writing: Writing, node: Node) -> bool:
