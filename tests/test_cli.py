@@ -19,7 +19,18 @@ from relayout import files
 from relayout.cli import application
 from strategies import examples
 
-NEED_FILES = ("convert", "info", "run", "plan", "optimize", "audit", "completion", "verify", "guess")
+NEED_FILES = (
+    "convert",
+    "explain",
+    "info",
+    "run",
+    "plan",
+    "optimize",
+    "audit",
+    "completion",
+    "verify",
+    "guess",
+)
 
 
 def runner():
