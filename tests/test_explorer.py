@@ -283,7 +283,8 @@ def test_bad_input_is_told_in_one_line(
     assert said in shown
     assert "\n" not in shown
     assert browser.run("document.querySelectorAll('[aria-invalid=true]').length") >= 1
-    assert browser.run("document.querySelector('#main').hidden") is True
+    assert browser.run("document.querySelector('#main').inert") is True
+    assert browser.run("document.querySelector('#main').classList.contains('stale')") is True
 
 
 @needs_browser
@@ -368,6 +369,33 @@ def test_a_state_is_shared_by_its_address(browser: chromium.Page, file: Path) ->
     assert browser.run("document.querySelector('#b').hidden") is True
     assert "megengine" not in browser.text("#a dl")
     assert "MegEngine NCHW4" in browser.text("#a dl")
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("fragment", "said"),
+    [
+        ("f=nchw&d=0,3,4,4", "There are no elements."),
+        ("f=-%3E&d=", "the element: in -> offset 0, byte 0, cache line 0."),
+        ("f=x&d=5&o=99999999999999999999&t=f1&s=b&c=%3Cb%3E", "x=0: in x offset 0, byte 0, cache line 0."),
+        ("f=nhwc&d=1,2,3,4&t=s4&o=7", "n=0 c=1 h=0 w=3: in nhwc offset 7, byte 3.5, cache line 0."),
+        ("o=3", "n=0 c=3 h=0 w=0: in nChw8c offset 3, byte 12, cache line 0."),
+        ("nonsense", "n=0 c=0 h=0 w=0: in nChw8c offset 0, byte 0, cache line 0"),
+    ],
+)
+def test_addresses_of_all_kinds(browser: chromium.Page, file: Path, fragment: str, said: str) -> None:
+    browser.go(f"{file.as_uri()}#{fragment}")
+    assert said in browser.text("#said")
+    assert browser.errors == []
+
+
+@needs_browser
+def test_a_cache_line_is_underlined(browser: chromium.Page, file: Path) -> None:
+    browser.go(f"{file.as_uri()}#f=nhwc&d=1,4,4,4&o=20")
+    found = browser.run(
+        "[...document.querySelectorAll('#tensor .line')].map((e) => Number(e.dataset.offset)).sort()"
+    )
+    assert sorted(found) == list(range(16, 32))
 
 
 @needs_browser

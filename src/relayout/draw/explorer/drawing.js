@@ -2,7 +2,8 @@
 
 const ROWS = 32; // of memory at most
 const ROW = 16; // elements of a row of memory at most
-const LABEL = {alone: 8, beside: 3}; // characters of a cell of memory with which long rows have room
+const LABEL = {wide: 8, slim: 3}; // characters of a cell of memory with which long rows have room
+const SLIM = 900; // pixels of a window below which there is less room
 const CELLS = 320; // of all slices at most
 const FEW = 4; // slices, fewer than which are large
 const SLICE = {many: {rows: 8, columns: 8}, few: {rows: 12, columns: 16}}; // rows and columns of a slice at most
@@ -68,6 +69,7 @@ function drawLegend(element, model, paint) {
   }
   const padded = [model.a, model.b].some((layout) => layout && layout.span > layout.size);
   if (padded) parts.push(sign("padding", "padding"));
+  parts.push(sign("line", "in the cache line of the element"));
   element.replaceChildren(...parts);
 }
 
@@ -158,7 +160,8 @@ function tensorLeft(layout, frame) {
 // How many elements a row of memory has: a cache line or a part of one, half as many where indices are long.
 function rowLength(model, side) {
   const most = Math.min(ROW, (8 * LINE) / model.bits);
-  return labelLength(model[side], most) <= (model.b ? LABEL.beside : LABEL.alone) ? most : Math.min(most, ROW / 2);
+  const room = model.b || innerWidth < SLIM ? LABEL.slim : LABEL.wide;
+  return labelLength(model[side], most) <= room ? most : Math.min(most, ROW / 2);
 }
 
 // The characters that tell elements of a row apart: the indices that differ in it.
@@ -194,15 +197,18 @@ function drawMemory(element, model, side, view, paint) {
     rows.push({number: r, offsets, places: offsets.map((offset) => placeAt(layout, offset))});
   }
   const varying = varyingAxes(layout, rows);
+  const fixed = layout.axes.map((_, a) => a).filter((a) => layout.dims[a] > 1 && !varying.includes(a));
+  const common = fixed.filter((a) => new Set(rows.map((row) => indexAlong(row, a))).size === 1);
+  const own = fixed.filter((a) => !common.includes(a));
   const grid = make("table", {class: "grid", role: "grid", "aria-label": `memory, in rows of ${view.length} elements`});
   grid.append(make("tr", {}, make("th", {scope: "col"}, "line"), make("th", {scope: "col"}, "offset"),
-    make("th", {scope: "col"}), make("th", {colspan: view.length}, `${varying.map((a) => layout.axes[a]).join(",") || "elements"}`)));
+    make("th", {scope: "col"}, spelledFixed(layout, common, rows[0])), make("th", {colspan: view.length}, `${varying.map((a) => layout.axes[a]).join(",") || "elements"}`)));
   for (const {number, offsets, places} of rows) {
     const begins = number % view.perLine === 0;
     const line = make("tr", {class: begins ? "first" : ""},
       make("th", {scope: "row"}, begins ? counted(number / view.perLine) : ""),
       make("th", {scope: "row"}, counted(offsets[0])),
-      make("th", {scope: "row"}, fixedIn(layout, varying, places)));
+      make("th", {scope: "row"}, spelledFixed(layout, own, {places})));
     offsets.forEach((offset, k) => {
       const cell = memoryCell(model, side, offset, places[k], varying, paint);
       cells.set(offset, cell);
@@ -222,10 +228,16 @@ function varyingAxes(layout, rows) {
   }));
 }
 
-function fixedIn(layout, varying, places) {
+// The index along an axis of the first element of a row; undefined in rows of padding.
+function indexAlong({places}, axis) {
   const first = places.find((place) => place.index);
-  const fixed = layout.axes.map((_, a) => a).filter((a) => layout.dims[a] > 1 && !varying.includes(a));
-  return first ? fixed.map((a) => `${layout.axes[a]}=${first.index[a]}`).join(" ") : "";
+  return first && first.index[axis];
+}
+
+// What all elements of a row have in common, "h=5 w=16"; what all rows have stands in the head.
+function spelledFixed(layout, axes, row) {
+  return row && indexAlong(row, 0) !== undefined
+    ? axes.map((a) => `${layout.axes[a]}=${indexAlong(row, a)}`).join(" ") : "";
 }
 
 function memoryCell(model, side, offset, place, varying, paint) {

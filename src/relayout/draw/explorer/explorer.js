@@ -5,12 +5,19 @@ const by = (id) => document.getElementById(id);
 const SLIDER_LEAST = 32; // numbers that a slider can reach at least
 const COUNTED = 200000; // elements whose places are compared one by one at most
 
-let state = readFragment(location.hash, table.start);
+let state = stateOf(location.hash);
 let model = understood(state, table);
 let cells = {tensor: new Map(), a: new Map(), b: new Map()};
 let shown = {tensor: "", a: "", b: ""}; // what the pictures were drawn from: a picture is kept while it is the same
 let first = {}; // rows of memory that are drawn, by side
+let lengths = {}; // of rows of memory, by side
 let found = null; // what is selected
+
+// What a fragment says; a data type that there is not is the usual one.
+function stateOf(fragment) {
+  const said = readFragment(fragment, table.start);
+  return Object.hasOwn(table.dtypes, said.dtype) ? said : {...said, dtype: table.start.dtype};
+}
 
 // Change the state, draw it, and put it into the address.
 function change(part, keepSliders = false) {
@@ -30,7 +37,7 @@ function remember() {
   }
 }
 
-// Draw everything that the state says; pictures of a format that can't be read stay away.
+// Draw everything that the state says.
 function render(keepSliders = false) {
   fillInputs();
   for (const input of ["format", "dims", "beside"]) {
@@ -39,9 +46,12 @@ function render(keepSliders = false) {
     by(input).setAttribute("aria-invalid", String(Boolean(message)));
   }
   by("axes").textContent = model.axes ? `(${model.axes.join(", ") || "none"})` : "";
-  if (!keepSliders) drawSliders();
-  by("main").hidden = !model.a;
+  // While an input means nothing, the pictures of the last that did stay, pale and out of reach.
+  by("main").inert = by("sliders").disabled = !model.a;
+  by("main").classList.toggle("stale", !model.a);
   if (!model.a) return;
+  by("main").hidden = false;
+  if (!keepSliders) drawSliders();
   for (const side of ["a", "b"]) {
     document.querySelectorAll(`.name-${side}`).forEach((span) => {
       span.textContent = state[side === "a" ? "format" : "beside"].trim();
@@ -75,7 +85,7 @@ function fillColours() {
 
 // One slider an axis, as long as twice the size.
 function drawSliders() {
-  const parts = (model.a ? model.dims : []).map((size, axis) => {
+  const parts = model.dims.map((size, axis) => {
     const name = model.axes[axis];
     const slider = make("input", {type: "range", min: 1, max: Math.max(SLIDER_LEAST, 2 * size), value: size, "data-axis": axis});
     return make("label", {}, WORDS[name] ? `${name}, ${WORDS[name]}` : name, slider, make("output", {}, String(size)));
@@ -125,6 +135,13 @@ function select(side, offset, focus = null) {
   fillGoto();
 }
 
+// Draw for another width of the window: rows of memory may have another length.
+function drawAgain() {
+  if (["a", "b"].every((side) => !model[side] || lengths[side] === rowLength(model, side))) return;
+  first = {};
+  select(state.side, state.offset);
+}
+
 function drawPictures() {
   const index = found && found.index;
   const frame = framed(model.a, index);
@@ -146,6 +163,7 @@ function drawSide(side, same) {
   const here = found && found[side] ? found[side].offset : (first[side] || 0) * rowLength(model, side);
   const view = windowOf(model, side, Math.min(here, Math.max(0, model[side].span - 1)), first[side]);
   first[side] = view.first;
+  lengths[side] = view.length;
   const now = JSON.stringify([same, view]);
   if (now === shown[side]) return;
   shown[side] = now;
@@ -174,8 +192,15 @@ function mark(place, sign) {
   }
 }
 
+// Underline what a cache line of the first format brings along with an element.
+function underline(place) {
+  const line = place && place.a && place.index ? lineOf(place.a.offset, model.bits) : null;
+  for (const [offset, cell] of cells.tensor) cell.classList.toggle("line", lineOf(offset, model.bits) === line);
+}
+
 // Say where an element lies: in a sentence, which screen readers read, and in a table.
 function tell(place) {
+  underline(place);
   if (!place) {
     by("said").textContent = "There are no elements.";
     by("places").replaceChildren();
@@ -341,8 +366,9 @@ function listen() {
   by("main").addEventListener("keydown", pressed);
   by("inputs").addEventListener("submit", (event) => event.preventDefault());
   by("share").addEventListener("click", share);
+  addEventListener("resize", () => { if (model.a) drawAgain(); });
   addEventListener("hashchange", () => {
-    state = readFragment(location.hash, table.start);
+    state = stateOf(location.hash);
     model = understood(state, table);
     first = {};
     render();
@@ -358,8 +384,6 @@ function begin() {
     const fragment = writeFragment({format, dims, beside, dtype: state.dtype, colour: "", side: "a", offset: ""});
     return make("a", {href: fragment}, format);
   }));
-  if (!Object.hasOwn(table.dtypes, state.dtype)) state.dtype = table.start.dtype;
-  model = understood(state, table);
   listen();
   render();
 }

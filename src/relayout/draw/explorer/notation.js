@@ -238,7 +238,7 @@ function unknownName(bare, dialect, table) {
   const where = dialect === null ? "no dialect has" : `${table.dialects[dialect]} has no`;
   return `${where} a format '${bare.length > 60 ? `${bare.slice(0, 57)}...` : bare}' in the list of this page`
     .replace("no a format", "no format") + (near ? `; did you mean '${near}'?` : "")
-    + " ('relayout explore FORMAT DIMS' reads names by each dialect's grammar)";
+    + "; 'relayout explore FORMAT DIMS' reads every dialect's grammar";
 }
 
 // The name that differs in the fewest letters, if these are few.
