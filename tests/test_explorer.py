@@ -86,12 +86,12 @@ def test_no_text_ends_the_script() -> None:
     text = '</script><!--<script>&"'
     assert not set("<>&") & set(embedded({text: text}))
     assert json.loads(embedded({text: text})) == {text: text}
-    page = explorer_page()
+    page = explorer_page("nChw8c", (1, 17, 4, 4), beside="nhwc")
     assert page.count("<script") == page.count("</script>") == 2
 
 
 def test_the_page_needs_nothing_else() -> None:
-    page = explorer_page()
+    page = explorer_page("nChw8c", (1, 17, 4, 4), beside="nhwc")
     assert "http:" not in page
     assert "https:" not in page
     assert " src=" not in page
@@ -114,7 +114,7 @@ def test_bad_input() -> None:
     with pytest.raises(LayoutError):
         explorer_page("nchw", (1, 2))
     with pytest.raises(LayoutError):
-        explorer_page("no such format")
+        explorer_page("no such format", (1, 2))
 
 
 # --- the command --------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_explore_refuses(tmp_path: Path) -> None:
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page, as the command writes it."""
     path = tmp_path_factory.mktemp("explorer") / "explorer.html"
-    path.write_text(explorer_page(), encoding="utf-8")
+    path.write_text(explorer_page("nChw8c", (1, 17, 4, 4), beside="nhwc"), encoding="utf-8")
     return path
 
 

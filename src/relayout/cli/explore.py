@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -11,6 +12,9 @@ from relayout.cli.described import described
 from relayout.cli.options import STANDARD, Output, check_writable, output_options
 
 __all__ = ["explore"]
+
+FIRST: Final = ("nChw8c", (1, 17, 4, 4))
+"""What is shown where no format is named: blocks that are half full."""
 
 
 @click.command(
@@ -55,10 +59,8 @@ def explore(
         page = explorer_page(
             told.title or str(told.desc.format), told.desc.dims, beside=beside, dtype=told.desc.dtype.name
         )
-    elif beside is not None:
-        page = explorer_page(beside=beside, dtype=dtype or "f32")
     else:
-        page = explorer_page(dtype=dtype or "f32")
+        page = explorer_page(*FIRST, beside=beside or "nhwc", dtype=dtype or "f32")
     if output.wants_json:
         output.json({"html": html, "bytes": len(page.encode())})
     if html == STANDARD:

@@ -12,7 +12,7 @@ The page is put together from files that stand beside this one:
 What Python adds is data: the names of all dialects as digits (:mod:`relayout.draw.explorer.table`), the data
 types, and the colours of :mod:`relayout.draw.colours`. The page loads nothing, and its policy forbids it to.
 
->>> "</script>" in explorer_page().partition('id="data">')[2].partition("</script>")[0]
+>>> "</script>" in explorer_page("nChw8c", (1, 17, 4, 4)).partition('id="data">')[2].partition("</script>")[0]
 False
 """
 

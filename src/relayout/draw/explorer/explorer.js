@@ -3,7 +3,7 @@
 const table = JSON.parse(document.getElementById("data").textContent);
 const by = (id) => document.getElementById(id);
 const SLIDER_LEAST = 32; // numbers that a slider can reach at least
-const COUNTED = 200000; // elements whose places are compared one by one at most
+const COUNTED = 50000; // elements whose places are compared one by one at most
 
 let state = stateOf(location.hash);
 let model = understood(state, table);

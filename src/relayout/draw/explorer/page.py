@@ -48,10 +48,10 @@ ROLES: Final = {
 
 
 def explorer_page(
-    format: str = "nChw8c",
-    dims: Sequence[int] = (1, 17, 4, 4),
+    format: str,
+    dims: Sequence[int],
     *,
-    beside: str | None = "nhwc",
+    beside: str | None = None,
     dtype: str = "f32",
 ) -> str:
     """The explorer, opened at a format.
@@ -79,7 +79,7 @@ def explorer_page(
 
     Examples
     --------
-    >>> page = explorer_page("b_fs_yx_fsv16", (2, 17, 3, 3), beside=None)
+    >>> page = explorer_page("b_fs_yx_fsv16", (2, 17, 3, 3), beside="bfyx")
     >>> page.startswith("<!doctype html>"), "b_fs_yx_fsv16" in page
     (True, True)
     """
