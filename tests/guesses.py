@@ -77,7 +77,9 @@ def draw_format(rng: Random) -> tuple[str, rl.Format]:
     while format.rank is None:
         with suppress(rl.LayoutError):  # of a rank that it has not
             format = format.resolve(rng.randint(1, 5), "f32")
-    return name, format.resolve(format.rank, "f32")
+    with suppress(rl.LayoutError):  # of other data types than f32
+        return name, format.resolve(format.rank, "f32")
+    return draw_format(rng)
 
 
 def draw(rng: Random) -> Case:

@@ -147,8 +147,9 @@ def read_from_strides(layout: Layout, room: int | None) -> list[Format]:
     open_at: dict[tuple[int, ...], int] = {}  # where the open digit of a term stands among them
     weight: dict[tuple[int, ...], int] = {}  # what a term's digits count to, once its last one is written
     position = 1
-    if not visible:
-        return [Format.from_digits(names, [(name, 1, None) for name in names])]
+    if not visible:  # one element, and perhaps a block of which it is the first
+        block = [(names[-1], room)] if room and names else []
+        return [Format.blocked(names, names, block)]
     following_strides = [*(stride for stride, *_ in visible[1:]), room or 0]
     for (stride, extent, own, axes), following in zip(visible, following_strides, strict=True):
         if stride != position:
