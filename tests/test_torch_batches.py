@@ -189,6 +189,7 @@ def test_bad_parameters(arguments: Any, message: str) -> None:
             "no sample has a picture: .* 3; there are Tensor of uint8, 3x4x5",
         ),
         ([(1, 2)], "no sample has a picture"),
+        ([], "a batch is made of one sample or more, got none"),
         ([np.zeros((4, 5, 3), np.float32)], "there are ndarray of float32, 4x5x3"),
         (np.zeros((1, 4, 5, 4), np.uint8), "ndarray of uint8, 1x4x5x4 is no batch of pictures"),
         (

@@ -152,6 +152,8 @@ class Collate:
             if not self._fits(samples.shape[1:], samples.dtype):
                 raise LayoutError(f"{_said(samples)} is no batch of pictures: {self._rule()}")
             return self._batch([samples], samples.shape[0], tuple(samples.shape[1:]))
+        if isinstance(samples, (list, tuple)) and not samples:
+            raise LayoutError("a batch is made of one sample or more, got none")
         found: list[Any] = []
 
         def pictures(batch: Any, *, collate_fn_map: Any = None) -> Any:
