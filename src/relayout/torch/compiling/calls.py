@@ -23,7 +23,7 @@ import torch
 
 from relayout.torch.compiling.options import Options
 from relayout.torch.compiling.program import Program, programmed
-from relayout.torch.compiling.report import GraphReport, Report
+from relayout.torch.compiling.report import Report
 from relayout.torch.compiling.sizes import opened, sized
 from relayout.torch.compiling.weights import Watched, watchable
 
@@ -147,8 +147,3 @@ def _picking(places: Sequence[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
 
 def _sizes(given: Sequence[Any]) -> tuple[Any, ...]:
     return tuple((one.shape, one.stride()) if isinstance(one, torch.Tensor) else one for one in given)
-
-
-def left_alone(why: str, report: Report) -> None:
-    """Note a graph that PyTorch runs as it is."""
-    report.graphs.append(GraphReport(note=why))
