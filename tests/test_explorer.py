@@ -256,6 +256,61 @@ def test_the_page_reads_what_python_writes(
     assert spelled == format.name("onednn")
 
 
+def misspelled(count: int) -> list[str]:
+    """Tags and digits with a letter put, taken or changed here and there."""
+    random_ = random.Random(2)
+    right = [
+        *dialect("onednn").names(),
+        *TABLE["names"],
+        "(h w)//2, n, c, (h w)%2",
+        "n, c//4, h, w, c%2, c//2%2",
+    ]
+    texts = []
+    for _ in range(count):
+        text = random_.choice(right)
+        for _ in range(random_.randint(0, 2)):
+            k = random_.randrange(len(text) + 1)
+            text = (
+                text[:k]
+                + random_.choice(["", *"abcdnhwoigltABCNOI0128/%,-> ()[]"])
+                + text[k + random_.randint(0, 1) :]
+            )
+        texts.append(text)
+    return texts
+
+
+def in_python(text: str, name: str) -> str | None:
+    """The digits that a text means in a dialect."""
+    try:
+        return Format(text, name).digits_text()
+    except LayoutError:
+        return None
+
+
+@needs_browser
+def test_the_page_refuses_what_python_refuses(browser: chromium.Page, file: Path) -> None:
+    browser.go(file.as_uri())
+    texts = [text.strip() for text in misspelled(3000)]
+    found = browser.run(
+        "(() => { const read = (parse, text) => { try { const made = parse(text);"
+        "return made && digitsText(made); } catch (error) {"
+        "if (error instanceof LayoutError) return null; throw error; } };"
+        f"return {json.dumps(texts)}.map((text) => [read(parseTag, text), read(parseDigits, text)]); }})()"
+    )
+    wanted = [[in_python(text, "onednn"), in_python(text, "digits")] for text in texts]
+    wrong = [triple for triple in zip(texts, found, wanted, strict=True) if triple[1] != triple[2]]
+    assert not wrong, (len(wrong), wrong[:5])
+    assert sum(one is None and two is None for one, two in wanted) > 500
+
+
+@needs_browser
+@pytest.mark.parametrize("text", ["cldnn:bfyx", "torch.channels_last", "TRT:kCHW4", " nchw ", "mkldnn:nhwc"])
+def test_other_words_for_dialects(browser: chromium.Page, file: Path, text: str) -> None:
+    browser.go(file.as_uri())
+    found = browser.run(f"digitsText(readFormat({json.dumps(text)}, table, 4, 'f32'))")
+    assert found == Format(text).resolve(4, "f32").digits_text()
+
+
 @needs_browser
 @pytest.mark.parametrize(
     ("text", "dims", "said"),

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from relayout.notation import verbose as verbose
     from relayout.notation.verbose import Verbose
 
-__all__ = ["Dialect", "attested", "dialect", "dialects", "parse", "readings", "render"]
+__all__ = ["SYNONYMS", "Dialect", "attested", "dialect", "dialects", "parse", "readings", "render"]
 
 _ORDER: tuple[str, ...] = (
     "onednn",
@@ -85,7 +85,7 @@ _ORDER: tuple[str, ...] = (
 COLONS = 2  # at least, of a descriptor in a line that oneDNN logs (:mod:`relayout.notation.verbose`)
 LONGEST = 2000  # characters of a format; what is longer is a mistake, and slow to find fault with
 _FINAL = ("onednn", "benchdnn")  # a text that one of these reads is not offered to the others
-_SYNONYMS = {
+SYNONYMS = {
     "mkldnn": "onednn",
     "mkl-dnn": "onednn",
     "cldnn": "openvino",
@@ -102,6 +102,7 @@ _SYNONYMS = {
     "cutlass": "cute",
     "relayout": "digits",
 }
+"""Other usual names of dialects."""
 _SHORT = {f"torch.{name}": name for name in ("contiguous_format", "channels_last", "channels_last_3d")}
 """How PyTorch prints its own objects, and the names under which all ways to write them print alike."""
 
@@ -158,12 +159,12 @@ def _near_dialects(name: str) -> list[str]:
     with lock():
         from difflib import get_close_matches  # only needed on the way to an error
 
-    return get_close_matches(name.lower(), [*_ORDER, *_SYNONYMS], n=1)
+    return get_close_matches(name.lower(), [*_ORDER, *SYNONYMS], n=1)
 
 
 def _known(name: str) -> str | None:
     low = name.lower()
-    return low if low in _ORDER else _SYNONYMS.get(low)
+    return low if low in _ORDER else SYNONYMS.get(low)
 
 
 def parse(

@@ -200,10 +200,9 @@ function readFormat(text, table, rank, dtype) {
   let bare = text.trim(), dialect = null;
   if (!bare) throw new LayoutError("write a format, such as nChw16c, NHWC or n, c//16, h, w, c%16");
   const colon = bare.indexOf(":");
-  if (colon > 0 && Object.hasOwn(table.dialects, bare.slice(0, colon).toLowerCase())) {
-    dialect = bare.slice(0, colon).toLowerCase();
-    bare = bare.slice(colon + 1).trim();
-  }
+  const named = dialectOf(bare.slice(0, Math.max(0, colon)), table);
+  if (named) [dialect, bare] = [named, bare.slice(colon + 1).trim()];
+  if (/^torch\.\w+$/.test(bare)) bare = bare.slice("torch.".length); // how PyTorch prints its formats
   const tag = dialect === null || dialect === "onednn" ? parseTag(bare) : null;
   if (tag) return tag;
   const told = Object.hasOwn(table.readings, bare) ? table.readings[bare] : [];
@@ -212,6 +211,13 @@ function readFormat(text, table, rank, dtype) {
   const digits = dialect === null || dialect === "digits" ? parseDigits(bare) : null;
   if (digits) return digits;
   throw new LayoutError(unknownName(bare, dialect, table));
+}
+
+// The dialect that a word names, or null.
+function dialectOf(word, table) {
+  const low = word.toLowerCase();
+  if (Object.hasOwn(table.dialects, low)) return low;
+  return Object.hasOwn(table.synonyms, low) ? table.synonyms[low] : null;
 }
 
 // The one meaning of a name for a tensor of this rank and data type.

@@ -22,7 +22,7 @@ from relayout.draw.text import by_grammar_only, names_of
 from relayout.dtypes import DTYPES
 from relayout.errors import LayoutError
 from relayout.layout.format import Format
-from relayout.notation import dialect, dialects, readings
+from relayout.notation import SYNONYMS, dialect, dialects, readings
 
 __all__ = ["readings_of", "table"]
 
@@ -49,8 +49,9 @@ def table(more: Iterable[str] = ()) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``dialects``: the title of each. ``dtypes``: the bits of each. ``readings``: what each name means.
-        ``names``: for the digits of each format what the dialects call it; those that have it.
+        ``dialects``: the title of each. ``synonyms``: other names of theirs. ``dtypes``: the bits of each.
+        ``readings``: what each name means. ``names``: for the digits of each format what the dialects call it;
+        those that have it.
 
     Examples
     --------
@@ -85,6 +86,7 @@ def table(more: Iterable[str] = ()) -> dict[str, Any]:
                 note(text)
     return {
         "dialects": {name: dialect(name).TITLE.partition(" (")[0] for name in dialects()},
+        "synonyms": {word: name for word, name in SYNONYMS.items() if word not in dialects()},
         "dtypes": {kind.name: kind.bits for kind in DTYPES},
         "readings": {
             text: kept
