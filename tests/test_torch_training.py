@@ -353,6 +353,32 @@ def test_results_that_are_saved_and_returned() -> None:
     trained(Both(), torch.randn(2, 3, 6, 6), loss=lambda ys: sum(y.square().sum() for y in ys))
 
 
+def test_constants_among_the_inputs() -> None:
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.second(self.first(x).tanh() * torch.tensor([0.5, 2.0] * 4))
+
+    assert "aten.addmm.default" not in trained(Shifted(), torch.randn(3, 4)).explain().left
+
+
+def test_gradients_of_gradients_are_refused_or_left_to_pytorch() -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+
+    def second(run: Any) -> Any:
+        (slope,) = torch.autograd.grad(run(x).sum(), x, create_graph=True)
+        return torch.autograd.grad(slope.square().sum(), x)[0]
+
+    with pytest.raises(RuntimeError, match="double backward"):
+        second(rl.torch.compile(model))
+    torch._dynamo.reset()
+    torch.testing.assert_close(second(rl.torch.compile(model, training=False)), second(model))
+
+
 def test_batches_that_change() -> None:
     torch.manual_seed(1)
     model = resnet()

@@ -62,6 +62,10 @@ def _transposed(node: Node, inputs: list[Any], out: Any) -> int:
     return _prod(inputs[0]) * _prod(inputs[1][1:])
 
 
+def _by_weights(node: Node, inputs: list[Any], out: Any) -> int:
+    return _prod(inputs[0]) * _prod(out[1:])
+
+
 def _matmul(node: Node, inputs: list[Any], out: Any) -> int:
     return _prod(out) * int(inputs[0][-1])
 
@@ -102,6 +106,8 @@ COUNTS: Final[dict[str, Callable[[Node, list[Any], Any], int | None]]] = {
     "ConvInteger": _conv,
     "QLinearConv": lambda node, inputs, out: _prod(out) * _prod(inputs[3][1:]),
     "ConvTranspose": _transposed,
+    "relayout.ConvGradInput": _transposed,
+    "relayout.ConvGradWeights": _by_weights,
     "MatMul": _matmul,
     "MatMulInteger": _matmul,
     "QLinearMatMul": _matmul,

@@ -196,7 +196,7 @@ def _made(
         raise Left({name: reason or "no translation" for name, reason in error.reasons.items()}) from None
     entries = [_order(node) or tuple(range(node.meta["val"].dim())) for node in moving]
     known = inferred(_bordered(graph, entries, [order or () for order in orders.values()]))
-    if not fixed:  # weights are inputs like others
+    if not any(node.op == "placeholder" for node in fixed):  # weights are inputs like others
         known = with_losses_written_out(with_moving_weights(known))
     if unlike := _unlike(known, outputs):
         raise Left(unlike)
