@@ -320,6 +320,7 @@ def test_other_words_for_dialects(browser: chromium.Page, file: Path, text: str)
         ("n, c//4, h, w, c%8", "1,2,3,4", "axis 'c': a digit has weight 4 where the digits below it count 8"),
         ("n, c, h -> c%4", "1,2,3", "axis 'n' of n, c, h stands in no digit"),
         ("b_fs_yx_fsv61", "1,2,3,4", "did you mean 'b_fs_yx_fsv16'?"),
+        ("nChw8c2", "1,2,3,4", "did you mean 'nChw8c'? 'relayout explore FORMAT DIMS' reads"),
         ("NC4HW4", "1,4,4,4", "means different layouts: in "),
         ("aBx16b", "1", "'aBx16b' means a layout for 2, 3, 4, 5, 6 sizes; 1 are given"),
         ("nchw", "1,two", "'1,two' is no list of sizes"),

@@ -13,7 +13,7 @@ from relayout.cli.options import STANDARD, Output, check_writable, output_option
 
 __all__ = ["explore"]
 
-FIRST: Final = ("nChw8c", (1, 17, 4, 4))
+FIRST: Final = ("nChw8c", (1, 17, 3, 3))
 """What is shown where no format is named: blocks that are half full."""
 
 

@@ -243,8 +243,8 @@ function unknownName(bare, dialect, table) {
   const near = nearest(bare, names);
   const where = dialect === null ? "no dialect has" : `${table.dialects[dialect]} has no`;
   return `${where} a format '${bare.length > 60 ? `${bare.slice(0, 57)}...` : bare}' in the list of this page`
-    .replace("no a format", "no format") + (near ? `; did you mean '${near}'?` : "")
-    + "; 'relayout explore FORMAT DIMS' reads every dialect's grammar";
+    .replace("no a format", "no format") + (near ? `; did you mean '${near}'? ` : "; ")
+    + "'relayout explore FORMAT DIMS' reads every dialect's grammar";
 }
 
 // The name that differs in the fewest letters, if these are few.
@@ -252,7 +252,7 @@ function nearest(text, names) {
   let best = null, least = Math.max(2, text.length / 3) + 1;
   for (const name of text.length > 60 ? [] : names) {
     if (Math.abs(name.length - text.length) >= least) continue;
-    const far = slip(text.toLowerCase(), name.toLowerCase());
+    const far = slip(text.toLowerCase(), name.toLowerCase()) + distance(text, name) / 100; // cases last
     if (far < least) [best, least] = [name, far];
   }
   return best;

@@ -50,8 +50,8 @@ def table(more: Iterable[str] = ()) -> dict[str, Any]:
     -------
     dict
         ``dialects``: the title of each. ``synonyms``: other names of theirs. ``dtypes``: the bits of each.
-        ``readings``: what each name means. ``names``: for the digits of each format what the dialects call it;
-        those that have it.
+        ``readings``: what each name means. ``names``: for the digits of each format what those dialects call
+        it that have it.
 
     Examples
     --------
