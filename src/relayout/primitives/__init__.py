@@ -39,6 +39,7 @@ Tests join the last two. What all kinds share:
 ``pieces``       what concatenation and split share: tensors that are parts of another one
 ``products``     what convolution, inner product and matrix product share; their program
 ``several``      programs of several products, each of which has a contest of its own
+``recurrence``   the kernel of a recurrence as a part of such a program
 ``transposed``   transposed convolutions as convolutions
 ``folding``      sums of products in the shape that suits kernels best
 ``lowering``     programs of everything computed element by element: kernels compiled, buffers named

@@ -81,6 +81,8 @@ class Products:
     """Whether bias and scales are those of one group, and the same for all."""
     whole: MemoryDesc | None = None
     """What ``dst`` is a view of; None: of nothing else."""
+    noun: ClassVar[str] = "products in "
+    """What a list of such schedules begins with, where a program has others, too."""
 
     def __str__(self) -> str:
         g = self.geometry
@@ -90,6 +92,11 @@ class Products:
             words += [f"{name} {spell_dims(sizes)}"] * (set(sizes) != {usual})
         words += [f"{name} {desc}" for name, desc in (("bias", self.bias), ("scale", self.scale)) if desc]
         return ", ".join([*words, *map(str, self.post_ops)])
+
+    @property
+    def flops(self) -> int:
+        """A multiplication and an addition are two."""
+        return self.geometry.flops
 
     @property
     def problem(self) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, prod
+from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +28,6 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.expressions import Expression
 from relayout.ops.recurrent import Workspace
-from relayout.primitives.program import Step
 from relayout.primitives.several import Assembled, Impossible, Steps
 
 if TYPE_CHECKING:
@@ -344,13 +343,13 @@ class _Lowering:
                 out.reorder(made.descs[source], desc, source, out.room(target, desc.nbytes))
                 self.names[source] = target
         for layer in range(made.layers):
-            plan = self.layer(layer)
+            self.layer(layer)
         if not self.direct:
             self.assemble()
-        return out.assembled(str(plan))
+        return out.assembled()
 
     @locked
-    def layer(self, layer: int) -> Recurrence:
+    def layer(self, layer: int) -> None:
         made, out = self.made, self.out
         rows = self.directions * self.batch
         gates = self.time * rows * self.cell.gates * self.room
@@ -360,7 +359,7 @@ class _Lowering:
         if "bias" in self.descs:
             names["bias"] = self.names["bias"]
         for d in range(self.directions):
-            out.product(self.product(layer, d), names)
+            out.part(self.product(layer, d), names)
         states = {"src_iter": "hidden", "src_iter_c": "memory"}
         out.room("hidden", 2 * rows * self.pitch * WORD)
         out.room("memory", rows * self.between * WORD if self.cell.has_memory else WORD)
@@ -382,24 +381,17 @@ class _Lowering:
             if name in made.outputs:
                 there, here = self.state(layer, name)
                 out.reorder(here, there, where, name)
-        return plan
 
     @locked
     def recur(self, plan: Recurrence, target: str) -> None:
         """The kernel of all steps."""
-        from relayout.environment import LOADED
-        from relayout.jit.compile import Module, recalled
-        from relayout.kernels.recurrent.module import ENTRY, OPERANDS, module
+        from relayout.kernels.recurrent.module import OPERANDS
         from relayout.kernels.recurrent.turns import room
-        from relayout.runtime import threads
-        from relayout.runtime.sharing import computes_enough
+        from relayout.primitives.recurrence import Recurring
 
         out, made = self.out, self.made
         if target != "dst_layer":
             out.room(target, self.kept().nbytes)
-        kernels, _ = recalled(
-            repr(("recurrent", plan)), LOADED, lambda: Module(module(plan), [ENTRY]), self.machine
-        )
         buffers = {
             "weights": self.names["weights_iter"],
             "projection": self.names.get("weights_projection", "hidden"),
@@ -419,11 +411,8 @@ class _Lowering:
             words = MemoryDesc((size,), "u8", "a")
             buffers["turns"] = out.room("turns", size)
             out.reorder(words, words, "nobody", "turns")
-        parts = min(plan.tasks, threads.count())
-        work = 2 * prod((self.time, self.batch, self.outputs, self.cell.gates, self.units, self.directions))
-        shared = parts > 1 and computes_enough(work, 0)
-        operands = tuple(buffers.get(name, name) for name in OPERANDS)
-        out.add(Step(kernels[0], "given", target, operands, parts, shared))
+        names = {name: buffers.get(name, name) for name in OPERANDS}
+        out.part(Recurring("recurrent", plan), names | {"src": "given", "dst": target})
 
     @locked
     def assemble(self) -> None:

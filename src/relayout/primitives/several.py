@@ -1,13 +1,14 @@
-"""Programs of several products, each of which has a contest of its own.
+"""Programs of several products and recurrences, each of which has a contest of its own.
 
-A recurrent layer is products of matrices among other kernels; so is the gradient of an inner product's source
-between its reorders. Which schedule of a product is fastest is the same question there as for a primitive
-that is nothing but this product, and it has the same answer on disk
-(:func:`relayout.primitives.products.trial_of`)::
+A recurrent layer is products of matrices and the kernel of all its steps; the gradient of an inner product's
+source is a product between reorders. Which schedule of a product is fastest is the same question there as for
+a primitive that is nothing but this product, and it has the same answer on disk
+(:func:`relayout.primitives.products.trial_of`). A recurrence is asked about in the same way
+(:mod:`relayout.primitives.recurrence`)::
 
     Steps            what a program is made of, in order
       Step           a kernel: there is one way to do this
-      Part           a product, its buffers, and the contest about its problem
+      Part           a product or a recurrence, its buffers, and the contest about its problem
         |
         |-- program()   --->  Program     each part by the schedule that is known, else by the estimate
         `-- contests()  --->  Contests    all contests that are not over; of a primitive what a Trial is
@@ -28,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from relayout.forking import lock, locked
 from relayout.primitives.lowering import renamed
@@ -40,10 +41,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from relayout.layout.descriptor import MemoryDesc
-    from relayout.primitives.products import Lowered, Products
     from relayout.runtime.tuning import Trial
 
-__all__ = ["Assembled", "Contests", "Impossible", "Part", "Steps"]
+__all__ = ["Assembled", "Choosable", "Contests", "Done", "Impossible", "Part", "Steps"]
 
 HOLDS = 1000  # calls that are more than any contest takes
 
@@ -52,32 +52,58 @@ class Impossible(Exception):
     """There is no kernel for a step."""
 
 
+class Done(Protocol):
+    """A part by one of its schedules, which it prints."""
+
+    @property
+    def program(self) -> Program:
+        """Of buffers with names of its own."""
+
+    def own(self) -> Program:
+        """The same, with scratch of its own; its note is the schedule."""
+
+
+class Choosable(Protocol):
+    """What a part can be: a sum of products, a recurrence."""
+
+    noun: ClassVar[str]
+    """What a list of its schedules begins with, where a program has others, too."""
+
+    @property
+    def flops(self) -> int:
+        """A multiplication and an addition are two."""
+
+    def lowered(self, schedule: str = "") -> Done | None:
+        """By the schedule that prints so, else by the estimate."""
+
+    def trial(self) -> Trial[Any, Any] | None:
+        """The contest among its schedules."""
+
+
 @dataclass(frozen=True)
 class Part:
-    """A product in a program."""
+    """What can be done by several schedules."""
 
-    made: Products
+    made: Choosable
     names: Mapping[str, str]
     """For each of its buffers (``src``, ``weights``, ``dst``, ``bias``) that of the program."""
-    trial: Trial[Any, Lowered] | None
+    trial: Trial[Any, Done] | None
     """The contest about its problem; None: there is one schedule, or nothing may be measured."""
     holds: bool
     """Whether it takes part in the contest, and does not only take what that finds."""
 
     @locked
-    def lowered(self) -> Lowered | None:
+    def lowered(self) -> Done | None:
         """By the schedule that is known to be fastest, else by the estimate; None: there is no kernel."""
-        from relayout.primitives.products import products
-
         known = "" if self.trial is None else self.trial.first
-        return products(self.made, known) or products(self.made)
+        return self.made.lowered(known) or self.made.lowered()
 
     def tried(self, known: Mapping[str, int]) -> bool:
         """Whether a contest has done it; ``known`` are the addresses of the program's buffers."""
         if self.trial is None or not self.holds:
             return False
         mine = {name: known[buffer] for name, buffer in self.names.items()}
-        return self.trial.call(lambda lowered: lowered.program(mine))
+        return self.trial.call(lambda done: done.program(mine))
 
 
 @dataclass
@@ -87,7 +113,7 @@ class Steps:
     pieces: list[Step | Part] = field(default_factory=list)
     scratch: dict[str, int] = field(default_factory=dict)
     constants: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
-    trials: dict[str, Trial[Any, Lowered]] = field(default_factory=dict)
+    trials: dict[str, Trial[Any, Done]] = field(default_factory=dict)
     """The contests of all parts, by problem."""
 
     def add(self, step: Step | None) -> None:
@@ -115,11 +141,9 @@ class Steps:
         self._own(program)
 
     @locked
-    def product(self, made: Products, names: Mapping[str, str]) -> None:
-        """A product, by one of its schedules."""
-        from relayout.primitives.products import trial_of
-
-        trial, holds = trial_of(made), True
+    def part(self, made: Choosable, names: Mapping[str, str]) -> None:
+        """What can be done by several schedules: by one of them."""
+        trial, holds = made.trial(), True
         if trial is not None:
             holds = trial.problem not in self.trials
             trial = self.trials.setdefault(trial.problem, trial)
@@ -135,22 +159,21 @@ class Steps:
 
     # -- what comes of it -----------------------------------------------------------------------------------
 
-    def program(self, note: str) -> Program:
-        """The program; ``note`` says how all but the products is done.
+    def program(self) -> Program:
+        """The program.
 
-        Scratch of a product is dead when the next step begins, and that of all products is the same.
+        Scratch of a part is dead when the next step begins, and that of all parts is the same.
         """
         steps: list[Step] = []
         whole = Steps(scratch=dict(self.scratch), constants=dict(self.constants))
-        notes = dict[str, None]()
+        notes: dict[str, dict[str, None]] = {}
         for piece, program in self._programs():
             steps += program.steps
             whole._own(program)
             if isinstance(piece, Part):
-                notes[program.note] = None
-        words = f"{note}; products in " if note and notes else note
-        note = words + "; ".join(notes)
-        return Program(tuple(steps), whole.scratch, whole.constants, note=note)
+                notes.setdefault(piece.made.noun, {})[program.note] = None
+        words = [(noun if len(notes) > 1 else "") + "; ".join(notes[noun]) for noun in sorted(notes)]
+        return Program(tuple(steps), whole.scratch, whole.constants, note="; ".join(words))
 
     def _programs(self) -> Iterator[tuple[Step | Part, Program]]:
         """Each piece as a program of its own."""
@@ -163,9 +186,9 @@ class Steps:
                 raise Impossible
             yield piece, renamed(lowered.own(), piece.names)
 
-    def assembled(self, note: str = "") -> Assembled:
+    def assembled(self) -> Assembled:
         """The program, and the contests of its parts."""
-        return Assembled(self.program(note), Contests(self, note) if self.trials else None)
+        return Assembled(self.program(), Contests(self) if self.trials else None)
 
 
 class Assembled(NamedTuple):
@@ -188,13 +211,13 @@ class Contests:
     Attributes
     ----------
     problems : tuple of str
-        What they are about, the product with the most operations first.
+        What they are about, the part with the most operations first.
     """
 
-    def __init__(self, steps: Steps, note: str) -> None:
-        self._steps, self._note = steps, note
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
         parts = (one for one in steps.pieces if isinstance(one, Part) and one.trial is not None and one.holds)
-        largest = sorted(parts, key=lambda part: -part.made.geometry.flops)
+        largest = sorted(parts, key=lambda part: -part.made.flops)
         self.problems = tuple(part.trial.problem for part in largest if part.trial is not None)
         self._pieces: list[tuple[Step | Part, Program]] = []
         self._frame: Program | None = None
@@ -214,7 +237,7 @@ class Contests:
         """The program made anew; None: it is the one that there was before."""
         with lock():
             if self._winner is None and self._schedules() != self._first:
-                self._winner = _Made(self._steps.program(self._note))
+                self._winner = _Made(self._steps.program())
             return self._winner
 
     def call(self, run: Callable[[Any], object]) -> bool:
@@ -251,7 +274,7 @@ class Contests:
         """The scratch and the constants of all pieces; these are made when the first call needs them."""
         if self._frame is None:
             with lock():
-                whole = self._steps.program(self._note)
+                whole = self._steps.program()
                 self._pieces = [(piece, Program(program.steps)) for piece, program in self._steps._programs()]
                 self._frame = Program((), whole.scratch, whole.constants)
         return self._frame

@@ -27,7 +27,18 @@ from relayout.targets.machine import Machine
 
 S = TypeVar("S", bound="Steps")
 
-__all__ = ["ALONE", "FACTS", "Facts", "Kept", "Places", "Recurrence", "Schedule", "Steps", "planned"]
+__all__ = [
+    "ALONE",
+    "FACTS",
+    "Facts",
+    "Kept",
+    "Places",
+    "Recurrence",
+    "Schedule",
+    "Steps",
+    "alternatives",
+    "planned",
+]
 
 
 class Places(NamedTuple):
@@ -270,6 +281,24 @@ def _schedules(one: Steps, threads: int) -> Iterator[Schedule]:
                 yield Schedule(rows, min(count, ceil(blocks / shares)), parts, shares)
         if directions * parts >= threads:
             break
+
+
+def alternatives(one: S) -> tuple[S, ...]:
+    """The same with tiles of other shapes, which another processor may do faster; the one itself is first.
+
+    Each is as high as registers let it be. Threads share the work as before.
+    """
+    schedule, lanes = one.schedule, one.lanes
+    gates = max(len(phase.gates) for phase in one.phases)
+    most = ceil(ceil(one.units / lanes) / schedule.shares)
+    rows = ceil(one.rows / schedule.parts)
+    made = [schedule]
+    for blocks in (1, 2, 4, 8):
+        sums = (registers_of(one.machine) - 1) // (blocks * gates) - 1  # rows, beside vectors of weights
+        if blocks <= most and sums >= 1:
+            other = replace(schedule, rows=ceil(rows / ceil(rows / sums)), blocks=blocks)
+            made += [other] * (other not in made)
+    return tuple(replace(one, schedule=each) for each in made)
 
 
 def cycles(one: Steps, threads: int, facts: Facts = FACTS) -> float:

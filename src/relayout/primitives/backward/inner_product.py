@@ -143,7 +143,7 @@ class InnerProductBackwardData(Backward):
             names["dst"] = out.room("rows", between.nbytes)
         assert target is not None
         assert filters is not None
-        out.product(_products(self.diff_dst, filters, target), names)
+        out.part(_products(self.diff_dst, filters, target), names)
         if between is not None:
             out.reorder(between, diff_src, "rows", "diff_src")
         return out

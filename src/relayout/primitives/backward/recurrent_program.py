@@ -369,11 +369,11 @@ class _Lowering:
                     self.names[name] = out.room(f"{name} in order", desc.required_bytes)
                     after.append((desc, given, self.names[name], name))
         for layer in reversed(range(made.layers)):
-            plan = self.layer(layer)
+            self.layer(layer)
         self.attended()
         for step in after:
             out.reorder(*step)
-        return out.assembled(str(plan))
+        return out.assembled()
 
     def moved_to(self, name: str, desc: MemoryDesc, how: str) -> None:
         """An input in another format."""
@@ -382,7 +382,7 @@ class _Lowering:
         self.names[name] = target
 
     @locked
-    def layer(self, layer: int) -> Gradient:
+    def layer(self, layer: int) -> None:
         made, out = self.made, self.out
         plan = self.recurrence(layer)
         rows = self.directions * self.batch * self.between * WORD
@@ -409,27 +409,20 @@ class _Lowering:
         for one in self.products(layer):
             if one.reorder is not None:
                 out.room(one.dst, prod(one.made.dst.dims) * WORD)
-            out.product(one.made, {"src": one.src, "weights": one.weights, "dst": one.dst})
+            out.part(one.made, {"src": one.src, "weights": one.weights, "dst": one.dst})
             if one.reorder is not None:
                 here, there, target = one.reorder
                 out.reorder(here, there, one.dst, target)
         self.sum_up(plan, layer)
-        return plan
 
     @locked
     def recur(self, plan: Gradient, layer: int) -> None:
         """The kernel of all steps."""
-        from relayout.environment import LOADED
-        from relayout.jit.compile import Module, recalled
-        from relayout.kernels.recurrent.gradient import ENTRY, OPERANDS, module
+        from relayout.kernels.recurrent.gradient import OPERANDS
         from relayout.kernels.recurrent.turns import room
-        from relayout.runtime import threads
-        from relayout.runtime.sharing import computes_enough
+        from relayout.primitives.recurrence import Recurring
 
         out = self.out
-        kernels, _ = recalled(
-            repr(("gradient", plan)), LOADED, lambda: Module(module(plan), [ENTRY]), self.machine
-        )
         results = self.names.get("diff_dst_layer", "flow") if layer == self.made.layers - 1 else "above"
         buffers = {
             "weights": self.names["weights_iter"],
@@ -446,11 +439,8 @@ class _Lowering:
             words = MemoryDesc((size,), "u8", "a")
             buffers["turns"] = out.room("turns", size)
             out.reorder(words, words, "nobody", "turns")
-        parts = min(plan.tasks, threads.count())
-        work = 2 * prod((self.rows, self.outputs, self.cell.gates, self.units, self.directions))
-        shared = parts > 1 and computes_enough(work, 0)
-        operands = tuple(buffers.get(name, name) for name in OPERANDS)
-        out.add(Step(kernels[0], "workspace", "planes", operands, parts, shared))
+        names = {name: buffers.get(name, name) for name in OPERANDS}
+        out.part(Recurring("gradient", plan), names | {"src": "workspace", "dst": "planes"})
 
     @locked
     def attended(self) -> None:
