@@ -23,8 +23,8 @@ FIRST: Final = ("nChw8c", (1, 17, 3, 3))
         "relayout explore                              opens the page",
         "relayout explore nChw16c 1,40,7,7             begins with a format",
         "relayout explore b_fs_yx_fsv16 2,17,3,3 --beside bfyx --dtype bf16",
-        "relayout explore --html explorer.html         writes it; it needs nothing else",
-        "relayout explore OIhw4i16o4i 64,64,3,3 --html - > packed.html",
+        "relayout explore --html explorer.html         writes it: one file",
+        "relayout explore OIhw4i16o4i 64,64,3,3 --html packed.html",
     ),
 )
 @click.argument("words", nargs=-1, metavar="[FORMAT DIMS]")
