@@ -90,3 +90,22 @@ def test_a_graph_is_drawn() -> None:
     huge = Graph(many.inputs, ("y0",), tuple(wide) * 100)
     assert ", nor are nodes behind the first 800" in huge._repr_html_()
     assert "100 nodes; 161 more boxes are not drawn" in many._repr_html_()
+
+
+def test_a_plan_is_drawn() -> None:
+    x = Value("<x>&", (1, 3), np.dtype("f4"))
+    plan = Graph((x,), ("y",), (Node("Relu", ("<x>&",), ("y",)),)).plan()
+    assert plan._repr_svg_() == plan.svg()
+    ET.fromstring(plan._repr_svg_())
+
+
+def test_a_plan_of_many_boxes_says_what_it_leaves_out() -> None:
+    wide = [Node("Relu", ("x",), (f"y{k}",)) for k in range(100)]
+    x = Value("x", (2, 3), np.dtype("f4"))
+    plan = Graph((x,), tuple(f"y{k}" for k in range(100)), tuple(wide)).plan()
+    picture = ET.fromstring(plan._repr_svg_())
+    drawn = [g for g in picture.iter(f"{SVG}g") if g.get("data-node")]
+    every = [g for g in ET.fromstring(plan.svg()).iter(f"{SVG}g") if g.get("data-node")]
+    assert len(drawn) == 150 < len(every)
+    assert f"{len(every) - 150} more boxes not drawn" in " ".join(words(plan._repr_svg_()))
+    assert "not drawn" not in plan.svg()

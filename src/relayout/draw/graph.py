@@ -60,7 +60,7 @@ class _Edge:
     """Whether the conversion is made here; others share it."""
 
 
-def graph(plan: Any, most: int = MOST) -> str:
+def graph(plan: Any, most: int = MOST, limit: int | None = None) -> str:
     """Draw a plan.
 
     Parameters
@@ -69,6 +69,8 @@ def graph(plan: Any, most: int = MOST) -> str:
         The network and its formats.
     most : int, optional
         A network of more nodes is drawn with chains as one box.
+    limit : int, optional
+        Of more boxes, the first ones are drawn, and the picture says how many are left out. Without it, all.
 
     Returns
     -------
@@ -78,7 +80,11 @@ def graph(plan: Any, most: int = MOST) -> str:
     boxes, edges = _collected(plan)
     if len(plan.chosen) > most:
         boxes, edges = _folded(boxes, edges)
-    return _drawn(plan, boxes, edges)
+    left = 0 if limit is None else max(len(boxes) - limit, 0)
+    if left:
+        kept = len(boxes) - left
+        boxes, edges = boxes[:kept], [edge for edge in edges if max(edge.src, edge.dst) < kept]
+    return _drawn(plan, boxes, edges, left)
 
 
 def network(graph: Any, most: int = 60) -> str:
@@ -260,7 +266,7 @@ def _cut(text: str, width: int = LONGEST) -> str:
     return text if len(text) <= width else text[: width - 2] + ".."
 
 
-def _drawn(plan: Any, boxes: list[_Box], edges: list[_Edge]) -> str:
+def _drawn(plan: Any, boxes: list[_Box], edges: list[_Edge], out: int) -> str:
     counts: dict[str, int] = {}
     for box in boxes:
         if not box.view:
@@ -274,12 +280,14 @@ def _drawn(plan: Any, boxes: list[_Box], edges: list[_Edge]) -> str:
     canvas = Canvas()
     marks = _boxes(
         canvas, boxes, edges, colours,
-        lambda canvas, left: _legend(canvas, plan, left, {one: colours.get(one, OTHER) for one in ordered}),
+        lambda canvas, left: _legend(
+            canvas, plan, left, {one: colours.get(one, OTHER) for one in ordered}, out
+        ),
     )  # fmt: skip
     for edge, x, middle in _beside(marks):
         _mark(canvas, edge, x, middle)
     many = len(plan.solution.conversions)
-    title = f"{plan.graph.name or 'network'}: {len(plan.chosen)} nodes, {many} conversions"
+    title = f"{plan.graph.name or 'network'}: {len(plan.chosen)} nodes, {many} conversions{_left_out(out)}"
     return canvas.document(title, "Nodes of a network in the colours of their formats, and conversions.")
 
 
@@ -361,12 +369,16 @@ def _mark(canvas: Canvas, edge: _Edge, x: float, y: float) -> None:
         canvas.words(x, y + 3, text, size=9, fill=PAPER)
 
 
-def _legend(canvas: Canvas, plan: Any, left: float, colours: dict[str, tuple[str, str]]) -> float:
+def _left_out(boxes: int) -> str:
+    return f"; {boxes} more box{'es' * (boxes != 1)} not drawn" if boxes else ""
+
+
+def _legend(canvas: Canvas, plan: Any, left: float, colours: dict[str, tuple[str, str]], out: int) -> float:
     """The colours' meaning; returns where the drawing begins."""
     spent = sum(one.cost for one in plan.solution.conversions)
     nodes, many = len(plan.chosen), len(plan.solution.conversions)
     counts = f"{many} conversion{'s' * (many != 1)}, {1e6 * spent:.1f} us"
-    line = f"{nodes} node{'s' * (nodes != 1)}, about {1e6 * plan.cost:.0f} us; {counts}"
+    line = f"{nodes} node{'s' * (nodes != 1)}, about {1e6 * plan.cost:.0f} us; {counts}{_left_out(out)}"
     canvas.words(left, 0, line, size=12, anchor="start", bold=True)
     x, y = left, 12.0
     for name, (fill, _) in colours.items():

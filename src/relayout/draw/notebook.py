@@ -1,7 +1,7 @@
-"""What notebooks show: ``_repr_svg_`` and ``_repr_html_`` of formats, layouts, tensors, primitives, graphs.
+"""What notebooks show: ``_repr_svg_`` and ``_repr_html_`` of formats, tensors, primitives, graphs, plans.
 
 A format is drawn as its digits, a layout or descriptor on a sheet (:mod:`relayout.draw.sheet`), a tensor on a
-sheet whose slices hold its values; a primitive and a graph are tables, a graph with a
+sheet whose slices hold its values; a primitive and a graph are tables, a graph with a drawing; a plan is a
 drawing. All are bounded, however large what
 they show is, and say what they leave out. What can't be drawn is None, for which a notebook shows the plain
 text.
@@ -19,6 +19,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from relayout.draw.digits import digits
+from relayout.draw.graph import graph as planned
 from relayout.draw.graph import network
 from relayout.draw.page import table
 from relayout.draw.sheet import sheet
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
     from relayout.layout.format import Format
     from relayout.layout.layout import Layout
 
-__all__ = ["of_format", "of_graph", "of_layout", "of_primitive", "of_tensor"]
+__all__ = ["of_format", "of_graph", "of_layout", "of_plan", "of_primitive", "of_tensor"]
 
 ROWS: Final = 12  # of memory
 MOST: Final = 10  # rows and columns of a slice
 NODES: Final = 12  # of a graph, the first ones
 BOXES: Final = 40  # of a graph
+PLANNED: Final = 150  # boxes of a plan
 LONGEST: Final = 160  # characters of a cell of a table
 BORDER: Final = '<div style="overflow-x:auto">'
 
@@ -109,6 +111,11 @@ def of_graph(graph: Any) -> str:
         f"{table((), sides)}<p>{escape(_cut(said, 2000))}</p>"
         f"{table(('operator', 'reads', 'computes'), first)}{more}{network(graph, BOXES)}</div>"
     )
+
+
+def of_plan(plan: Any) -> str:
+    """A planned network: its nodes in the colours of their formats, and its conversions."""
+    return planned(plan, BOXES, limit=PLANNED)
 
 
 def _cut(text: str, most: int = LONGEST) -> str:

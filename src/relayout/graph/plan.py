@@ -23,7 +23,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError, TooLarge, Unsupported
-from relayout.forking import locked
+from relayout.forking import lock, locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.inference import labelled
 from relayout.graph.listing import listed
@@ -194,6 +194,12 @@ class Plan:
         from relayout.draw.graph import graph
 
         return graph(self)
+
+    def _repr_svg_(self) -> str:
+        """The network drawn, for notebooks: chains as one box where it is long, and no end of boxes."""
+        with lock():
+            from relayout.draw.notebook import of_plan
+        return of_plan(self)
 
 
 def image_format(format: Any) -> str | None:
