@@ -225,3 +225,19 @@ def test_png_is_a_png() -> None:
         png(picture, 0)
     with pytest.raises(rl.LayoutError, match="268,435,456 pixels are the most"):
         png(picture, 1000)
+
+
+@pytest.mark.parametrize("dims", [(0, 5), (5, 0), (0, 0)])
+def test_no_elements_is_said_beside_no_other_words(dims: tuple[int, int]) -> None:
+    """A tensor without rows has columns, and their numbers are not written over."""
+    texts = ET.fromstring(sheet(rl.Layout(dims, "ab"))).iter(f"{SVG}text")
+    placed = [(float(one.get("y", "0")), one.text) for one in texts]
+    (said,) = [y for y, text in placed if text == "no elements"]
+    assert all(abs(y - said) >= 12 for y, text in placed if text != "no elements")
+
+
+def test_padding_is_all_only_where_it_is() -> None:
+    words = sheet(rl.Layout((1, 1, 3, 3), "ABcd64a64b"))
+    assert "padding 99.98 %" in words
+    assert "(99.98 %)" in words
+    assert "100 %" not in words

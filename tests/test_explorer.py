@@ -146,6 +146,31 @@ def test_explore_writes_the_page(tmp_path: Path) -> None:
     assert result.stdout.startswith("<!doctype html>")
 
 
+@pytest.mark.parametrize(
+    ("words", "format", "dims", "dtype"),
+    [
+        (("src:s8:p:blocked:aBcd8b::f0", "1,17,2,2"), "aBcd8b", "1,17,2,2", "s8"),
+        (("wei:f32::blocked:ABcd8b8a::f0:8x16x3x3",), "ABcd8b8a", "8,16,3,3", "f32"),
+        (("bf16:mnn:NC4HW4:1x5x2x2",), "mnn:NC4HW4", "1,5,2,2", "bf16"),
+    ],
+)
+def test_explore_begins_with_a_descriptor(
+    tmp_path: Path, words: tuple[str, ...], format: str, dims: str, dtype: str
+) -> None:
+    file = tmp_path / "page.html"
+    result = runner().invoke(application, ["explore", *words, "--html", str(file)], prog_name="relayout")
+    assert result.exit_code == 0, result.output
+    start = data_of(file)["start"]
+    assert (start["format"], start["dims"], start["dtype"]) == (format, dims, dtype)
+
+
+def test_explore_does_not_hide_what_a_descriptor_appends(tmp_path: Path) -> None:
+    file = str(tmp_path / "page.html")
+    said = refused("explore", "wei:s8:p:blocked:ABcd8b8a::f8:zpm1", "8,16,3,3", "--html", file)
+    assert "zpm1" in said
+    assert "name ABcd8b8a" in said
+
+
 def data_of(file: Path) -> dict[str, Any]:
     """The data in a page."""
     text = file.read_text(encoding="utf-8").partition('id="data">')[2].partition("</script>")[0]

@@ -25,6 +25,7 @@ FIRST: Final = ("nChw8c", (1, 17, 3, 3))
         "relayout explore b_fs_yx_fsv16 2,17,3,3 --beside bfyx --dtype bf16",
         "relayout explore --html explorer.html         writes it: one file",
         "relayout explore OIhw4i16o4i 64,64,3,3 --html packed.html",
+        "relayout explore src:f32:p:blocked:aBcd8b::f0 1,17,2,2 --html logged.html",
     ),
 )
 @click.argument("words", nargs=-1, metavar="[FORMAT DIMS]")
@@ -41,14 +42,15 @@ def explore(
     to see its index, digits, offset, byte and cache line; drag the sizes; go to an offset. The address holds
     what is shown. The page is one file that loads nothing.
 
-    FORMAT is written in any notation (see relayout formats); DIMS are the logical sizes in the order of its
-    axes.
+    FORMAT is written in any notation (see relayout formats), or is a descriptor as Relayout prints it or
+    oneDNN logs it; DIMS are the logical sizes in the order of its axes.
     """
     if html == STANDARD:
         output.take_standard_output("--html -")
     elif html is not None:
         check_writable(Path(html))
     from relayout.draw.explorer import explorer_page
+    from relayout.notation import verbose
 
     if words:
         told = described(words, dtype)
@@ -56,9 +58,15 @@ def explore(
             raise click.UsageError(f"give FORMAT DIMS; got {' '.join(words)}", click.get_current_context())
         if told.desc.layout.format is None:
             raise click.UsageError("the explorer shows formats, not strides", click.get_current_context())
-        page = explorer_page(
-            told.title or str(told.desc.format), told.desc.dims, beside=beside, dtype=told.desc.dtype.name
-        )
+        if told.appended:  # the page must not take the elements for all that is in memory
+            raise click.UsageError(
+                f"oneDNN keeps more behind these elements ({told.appended}), which the explorer does not "
+                f"show; name {told.desc.format} to see where the elements lie",
+                click.get_current_context(),
+            )
+        logged = verbose.read(words[0].strip()) is not None  # its title has words that are no format
+        name = str(told.desc.format) if logged else told.title
+        page = explorer_page(name, told.desc.dims, beside=beside, dtype=told.desc.dtype.name)
     else:
         page = explorer_page(*FIRST, beside=beside or "nhwc", dtype=dtype or "f32")
     if output.wants_json:

@@ -20,6 +20,7 @@ from relayout.draw.canvas import Canvas, text_width
 from relayout.draw.cells import Cell, Paint, check_positive, names_of
 from relayout.draw.colours import HOLE, INK, PAPER, PLAIN, RULE, shade, steps_of
 from relayout.draw.lines import Lines
+from relayout.draw.shares import percent
 from relayout.draw.sheet import WIDTH, headline, hints, name_of, type_of, wrapped
 from relayout.draw.vector import LINE, vector_of
 from relayout.errors import LayoutError
@@ -142,7 +143,7 @@ def _summary(one: Layout, two: Layout, bits: int, new_bits: int) -> str:
     if found.moved is None:
         return f"Of {found.elements:,} elements some move (too irregular to count).{padded}"
     stay = found.elements - found.moved
-    share = f" ({100 * stay / found.elements:.3g} %)" if found.elements else ""
+    share = f" ({percent(stay, found.elements)})" if found.elements else ""
     return f"{found.moved:,} of {found.elements:,} elements move, {stay:,} stay{share}.{padded}"
 
 

@@ -197,8 +197,8 @@ def draw_panels(
         bottom = max(bottom, y + panel_height)
         y += panel_height + GAP
     if not drawn:
-        canvas.words(0, top + 14, "no elements", anchor="start", fill=MUTED, mono=False)
-        bottom = top + 20
+        canvas.words(0, bottom + 14, "no elements", anchor="start", fill=MUTED, mono=False)
+        bottom += 20
     return Drawn(drawn, bottom)
 
 

@@ -33,6 +33,7 @@ from relayout.draw.names import LONGEST_NAME, by_grammar_only
 from relayout.draw.names import names_of as spellings
 from relayout.draw.orders import draw_order, swizzled
 from relayout.draw.places import summands
+from relayout.draw.shares import percent
 from relayout.draw.vector import Vector, line_of, vector_of
 from relayout.layout.layout import Layout, layout_of, spell_dims
 from relayout.notation import dialect
@@ -313,8 +314,8 @@ def _padding_in_words(layout: Layout, bits: int) -> str:
         return f"{total:,} bytes, shared by {layout.size:,} elements."
     parts = [f"{total:,} bytes"]
     if owned > layout.size:
-        share = 100 * (owned - layout.size) / layout.span
-        parts.append(f"{(owned - layout.size) * bits // 8:,} of them padding ({share:.3g} %)")
+        share = percent(owned - layout.size, layout.span)
+        parts.append(f"{(owned - layout.size) * bits // 8:,} of them padding ({share})")
     else:
         parts.append("no padding")
     if layout.span > owned:
@@ -339,7 +340,7 @@ def _costs(canvas: Canvas, y: float, layout: Layout, bits: int, lanes: Vector | 
                 canvas.hatch(x, y, wide, 18, fill=PLAIN)
             else:
                 canvas.box(x, y, wide, 18, fill=HOLE, stroke=RULE, dashed=True)
-            said = f"{what} {100 * count / layout.span:.3g} %"
+            said = f"{what} {percent(count, layout.span)}"
             plate = text_width(said, 11) + 8
             if plate < wide - 8:
                 if what == "padding":
