@@ -188,6 +188,21 @@ def test_bad_input_is_refused() -> None:
         rl.verify(b"1234", rl.MemoryDesc((2, 3), "f32", "any"), np.zeros((2, 3), np.float32))
     with pytest.raises(rl.LayoutError):
         rl.guess(b"1234", np.array(["text"]))
+    with pytest.raises(rl.LayoutError, match="a scalar"):
+        rl.guess(b"1234", 3.0)
+
+
+def test_a_scalar_that_is_wrong() -> None:
+    held = rl.tensor(np.float32(3))
+    assert rl.verify(held.buffer, held.desc, np.float32(3))
+    found = rl.verify(held.buffer, held.desc, np.float32(4))
+    assert "element () at place 0, byte 0: 4 expected, 3 found" in str(found)
+    assert found.instead is None
+
+
+def test_nothing_is_claimed_where_all_elements_are_nan() -> None:
+    x = np.full((8, 8), np.nan, np.float32)
+    assert "all elements are nan" in rl.guess(x, x).reason
 
 
 # --- verify ------------------------------------------------------------------------------------------------
@@ -252,6 +267,66 @@ def test_patterns(dump: tuple[np.ndarray, rl.MemoryDesc, np.ndarray]) -> None:
 
     assert "lie 40 elements (160 bytes) further on" in told(shifted)
     assert "one element" in told(lambda values: values.__setitem__(0, 9))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (4096, 8192, "all that lies in the bytes 4,096 to 8,191 (page 1, counted from 0), and nothing else"),
+        (5000, 9000, "all that lies in the bytes 5,000 to 8,999, and nothing else"),
+        (640, 704, "all that lies in the bytes 640 to 703 (cache line 10, counted from 0), and nothing else"),
+    ],
+)
+def test_a_range_of_bytes_that_was_overwritten(low: int, high: int, said: str) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 64, 9, 7)).astype(np.float32)
+    made = rl.tensor(x, "nChw16c")
+    buffer = made.buffer.copy()
+    buffer.view(np.uint8)[low:high] = 0
+    found = rl.verify(buffer, made.desc, x)
+    assert found.different == (high - low) // 4
+    assert f"memory: {said}" in found.patterns
+    assert found.damaged
+    assert found.to_json()["damaged"] is True
+    assert "the format is right" in str(found)
+    assert "comes close" not in str(found)
+
+
+def test_damage_in_several_pieces_and_by_values_that_agree_here_and_there() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 64, 8, 8)).astype(np.float32)
+    made = rl.tensor(x, "nChw16c")
+    buffer = made.buffer.copy()
+    buffer.view(np.uint8)[[*range(4096, 4160), *range(8200, 8210 + 2)]] = 255
+    assert "2 pieces, and nothing else: the bytes 4,096 to 4,159 (cache line 64" in str(
+        rl.verify(buffer, made.desc, x)
+    )
+    sparse = np.where(rng.random(x.shape) < 0.7, 0, x).astype(np.float32)
+    made = rl.tensor(sparse, "nChw16c")
+    buffer = made.buffer.copy()
+    buffer.view(np.uint8)[4096:8192] = 0
+    assert "where every element has the same value" in str(rl.verify(buffer, made.desc, sparse))
+    buffer.view(np.float32)[1024:2048] = np.where(
+        rng.random(1024) < 0.4, made.buffer.view("f4")[1024:2048], 7
+    )
+    assert "of the 1,0" in str(rl.verify(buffer, made.desc, sparse)).split("all of them lie in")[1]
+
+
+def test_zeros_that_agree_in_every_format_do_not_speak_for_one() -> None:
+    rng = np.random.default_rng(0)
+    x = np.where(rng.random((1, 64, 8, 8)) < 0.9, 0, rng.standard_normal((1, 64, 8, 8))).astype(np.float32)
+    buffer = rl.tensor(x, "nhwc").buffer.copy()
+    buffer.view(np.uint8)[100:200] = 9
+    found = rl.verify(buffer, rl.MemoryDesc(x.shape, "f32", "nChw16c"), x)
+    assert found.different < x.size // 2
+    assert not found.damaged
+
+
+def test_swapped_bytes_of_which_some_are_nan() -> None:
+    x = np.random.default_rng(0).standard_normal((1, 64, 8, 8)).astype(np.float32)
+    assert np.isnan(x.byteswap()).sum() > x.size // 1000
+    made = rl.tensor(x, "nChw16c")
+    found = rl.verify(made.buffer.view(np.float32).byteswap(), made.desc, x)
+    assert "values: the bytes of each element are swapped" in found.patterns
 
 
 def test_the_other_format_is_named(dump: tuple[np.ndarray, rl.MemoryDesc, np.ndarray]) -> None:

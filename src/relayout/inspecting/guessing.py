@@ -55,7 +55,7 @@ def guess(buffer: Any, logical: Any, *, dtype: DTypeLike | None = None) -> Guess
     Raises
     ------
     LayoutError
-        ``logical`` is no array of numbers or has no elements, or ``buffer`` is no memory.
+        ``logical`` is no array of numbers, has no axes or no elements, or ``buffer`` is no memory.
 
     Notes
     -----
@@ -76,6 +76,8 @@ def guess(buffer: Any, logical: Any, *, dtype: DTypeLike | None = None) -> Guess
     array, kind = logical_array(logical)
     if not array.size:
         raise LayoutError(f"{spell_dims(array.shape)} has no elements: every format holds it")
+    if not array.ndim:
+        raise LayoutError("the logical value is a scalar: it has no axes, so that there is no format to find")
     if array.ndim > MAX_RANK:
         raise LayoutError(f"formats have at most {MAX_RANK} axes, and the logical array {array.ndim}")
     if dtype is None and isinstance(buffer, np.ndarray) and buffer.dtype.itemsize > 1:
@@ -108,7 +110,7 @@ def _refused(data: Tokens, array: NDArray[Any], needed: int) -> str:
     if data.size < HELD * needed / 8:
         return f"it is too short; {array.size:,} elements take {needed:,} bytes in their own data type"
     first = array.reshape(-1)[:1]
-    if array.size > 1 and (array == first).all():
+    if array.size > 1 and ((array == first) | ((array != array) & (first != first))).all():
         return f"all elements are {first[0]}, so that their places can't be told apart"
     return ""
 

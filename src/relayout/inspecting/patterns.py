@@ -64,7 +64,7 @@ def where_they_differ(mask: NDArray[np.bool_], layout: Layout, names: Sequence[s
         rest = where_they_differ(~mask, layout, names)
         if rest and not rest[0].startswith(NO_PATTERN):
             return [f"all but {rest[0]}"]
-    return [f"{NO_PATTERN}: {100 * count / mask.size:.3g} % of the elements, all over them"]
+    return [f"{NO_PATTERN}: {100 * count / mask.size:.3g} % of the elements"]
 
 
 def _box(sets: Sequence[Integers], sizes: Sequence[int], layout: Layout, names: Sequence[str]) -> str:
@@ -140,10 +140,7 @@ def how_values_differ(
             said.append("NaN in place of all of them")
         elif (two == two[0]).all() and len(two) > 1:
             said.append(f"{two[0]:.9g} in place of all of them")
-        elif expected.dtype.itemsize > 1 and _agree(
-            expected.view(f"u{expected.dtype.itemsize}").byteswap(),
-            found.view(f"u{found.dtype.itemsize}"),
-        ):
+        elif expected.dtype.itemsize > 1 and _swapped(expected, found, two):
             said.append("the bytes of each element are swapped")
         else:
             said += _related(one, two, expected)
@@ -178,6 +175,16 @@ def _related(one: NDArray[np.float64], two: NDArray[np.float64], kind: NDArray[A
     if apart and _agree_all(np.abs(two - one - apart) <= 1e-3 * abs(apart)):
         return [f"{abs(apart):.6g} too {'large' if apart > 0 else 'small'}, each of them"]
     return []
+
+
+def _swapped(expected: NDArray[Any], found: NDArray[Any], numbers: NDArray[np.float64]) -> bool:
+    """Whether the bytes are in the other order; all NaNs are one, as they are in what was found."""
+    other = expected.view(f"u{expected.dtype.itemsize}").byteswap()
+    equal = other == found.view(f"u{found.dtype.itemsize}")
+    nan = np.isnan(numbers)
+    if nan.any():
+        equal |= nan & np.isnan(_numbers(other.view(expected.dtype)))
+    return _agree_all(equal)
 
 
 def _numbers(values: NDArray[Any]) -> NDArray[np.float64]:

@@ -15,6 +15,7 @@ from relayout.inspecting.elements import bits_of, elements_of, logical_array, ra
 from relayout.inspecting.guessing import guess
 from relayout.inspecting.matches import Guess
 from relayout.inspecting.patterns import COMPARED, how_values_differ, where_they_differ
+from relayout.inspecting.pieces import where_in_memory
 from relayout.inspecting.placing import places_of
 from relayout.inspecting.whereabouts import Places, Tokens, Whereabouts
 from relayout.layout.descriptor import MemoryDesc
@@ -72,6 +73,9 @@ class Verification:
     """Bytes of the buffer that the descriptor does not reach."""
     instead: Guess | None
     """Formats that explain the buffer; None where the descriptor does."""
+    damaged: bool = False
+    """Whether the format is right and some of the contents are wrong: no other format explains the buffer,
+    and most elements are in their places."""
 
     @property
     def holds(self) -> bool:
@@ -108,6 +112,7 @@ class Verification:
             "padding_not_zero": self.dirty,
             "first_padding_not_zero": self.first_dirty,
             "bytes_behind": self.behind,
+            "damaged": self.damaged,
             "instead": None if self.instead is None else self.instead.to_json(),
         }
 
@@ -130,7 +135,12 @@ class Verification:
             lines.append(f"  padding  {self.padding:,} places, {zero}")
         if self.behind:
             lines.append(f"  behind   {self.behind:,} bytes that are no part of it")
-        if self.instead is not None:
+        if self.damaged:
+            lines.append(
+                f"  rest     {count - self.different:,} elements are in their places, and no other format "
+                "explains the buffer: the format is right, the values above are wrong"
+            )
+        elif self.instead is not None:
             told = str(self.instead).splitlines()
             lines += [f"  {'instead' if k == 0 else '       '}  {line}" for k, line in enumerate(told)]
         return "\n".join(lines)
@@ -195,11 +205,13 @@ def verify(buffer: Any, desc: MemoryDesc, logical: Any) -> Verification:
     if different:
         names = layout.axis_names()
         patterns += [f"where: {said}" for said in where_they_differ(mask, layout, names)]
-        patterns += _one_piece(mask, different, layout, desc.dtype)
+        piece = where_in_memory(mask, layout, memory, desc.dtype)
+        patterns += [f"memory: {piece}"] if piece else []
         patterns += [
             f"values: {said}" for said in _values(mask, layout, converted, values, memory, desc.dtype)
         ]
     wasted, dirty, first_dirty = _padding(layout, memory)
+    instead = guess(data, array) if different and array.ndim else None
     return Verification(
         desc=desc,
         different=different,
@@ -210,7 +222,8 @@ def verify(buffer: Any, desc: MemoryDesc, logical: Any) -> Verification:
         dirty=dirty,
         first_dirty=first_dirty,
         behind=max(0, data.size - desc.required_bytes),
-        instead=guess(data, array) if different else None,
+        instead=instead,
+        damaged=instead is not None and not instead and _sound(mask, values, missing),
     )
 
 
@@ -234,22 +247,19 @@ def _compared(values: Tokens, memory: Tokens, layout: Layout) -> tuple[NDArray[n
     return mask.reshape(values.shape), missing, first
 
 
-def _one_piece(mask: NDArray[np.bool_], different: int, layout: Layout, dtype: DType) -> list[str]:
-    """A sentence where the elements that differ are all that lie between two bytes."""
-    if not 1 < different < mask.size:
-        return []
-    flat = mask.reshape(-1)
-    ends = [
-        (int(at[flat[part]].min()), int(at[flat[part]].max()))
-        for part, at in places_of(layout)
-        if flat[part].any()
-    ]
-    low, high = min(low for low, _ in ends), max(high for _, high in ends)
-    between = sum(int(np.count_nonzero((at >= low) & (at <= high))) for _, at in places_of(layout))
-    if between != different:
-        return []
-    first, last = low * dtype.bits // 8, (high + 1) * dtype.bits // 8 - 1
-    return [f"memory: all that lies in the bytes {first:,} to {last:,}, and nothing else"]
+def _sound(mask: NDArray[np.bool_], values: Tokens, missing: int) -> bool:
+    """Whether what agrees speaks for the format: most elements do, and not because most are one value.
+
+    Of activations most may be zero, and zeros agree in any format; so the most frequent value does not count.
+    """
+    if missing:
+        return False
+    flat, wrong = values.reshape(-1), mask.reshape(-1)
+    some = flat[:: max(1, flat.size // COMPARED)]
+    kinds, counts = np.unique(some, return_counts=True)
+    telling = flat != kinds[np.argmax(counts)]
+    told = int(np.count_nonzero(telling))
+    return told > 1 and 2 * int(np.count_nonzero(telling & wrong)) <= told
 
 
 def _mismatch(number: int, layout: Layout, expected: NDArray[Any], memory: Tokens, dtype: DType) -> Mismatch:
@@ -275,6 +285,8 @@ def _values(
     dtype: DType,
 ) -> list[str]:
     """What is said about the values of elements that differ."""
+    if not mask.ndim:
+        return []  # a scalar: the mismatch says both values
     numbers = np.flatnonzero(mask)[:COMPARED]
     indices = np.stack(np.unravel_index(numbers, mask.shape), axis=-1)
     at: Places = layout.offsets(indices)
