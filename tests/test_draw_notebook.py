@@ -92,6 +92,10 @@ def test_a_graph_is_drawn() -> None:
     assert "100 nodes; 161 more boxes are not drawn" in many._repr_html_()
 
 
+def test_a_descriptor_without_a_format_is_plain_text() -> None:
+    assert rl.MemoryDesc((1, 2, 3, 4), "f32", "any")._repr_svg_() is None
+
+
 def test_a_plan_is_drawn() -> None:
     x = Value("<x>&", (1, 3), np.dtype("f4"))
     plan = Graph((x,), ("y",), (Node("Relu", ("<x>&",), ("y",)),)).plan()

@@ -241,3 +241,13 @@ def test_padding_is_all_only_where_it_is() -> None:
     assert "padding 99.98 %" in words
     assert "(99.98 %)" in words
     assert "100 %" not in words
+
+
+def test_titles_of_any_characters() -> None:
+    """XML has no way to write a control character or half a surrogate pair."""
+    title = "</svg><script>&\"'\x00\x1b\ud800\uffff \U0001f600\t"
+    picture = sheet(rl.Layout((2, 3), "ab"), title=title)
+    root = ET.fromstring(picture.encode())
+    assert (root.findtext(f"{SVG}title") or "").startswith(
+        "</svg><script>&\"'\ufffd\ufffd\ufffd\ufffd \U0001f600"
+    )

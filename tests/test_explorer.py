@@ -72,6 +72,14 @@ def test_all_dialects_are_in_the_table() -> None:
     assert TABLE["names"]["nchw -> n, c//16, h, w, c%16"]["openvino"] == "b_fs_yx_fsv16"
 
 
+@pytest.mark.parametrize(
+    "text", ["NCHW4", "CHWN4", "COL4_4R2_8C", "b_fs_yx_fsv16", "bs_fs_yx_bsv16_fsv16", "{1,0:T(8,128)(2,1)}",
+             "os_is_yx_osa4_isa8_osv8_isv4_swizzled_by_4"],
+)  # fmt: skip
+def test_the_formats_of_the_gallery_can_be_typed(text: str) -> None:
+    assert text in TABLE["readings"]
+
+
 def test_names_that_wait() -> None:
     assert ["benchdnn", "abcd -> a, b//16, c, d, b%16", 4] in readings_of("aBx16b")
     assert not readings_of("no such name")
@@ -352,6 +360,8 @@ def test_other_words_for_dialects(browser: chromium.Page, file: Path, text: str)
         ("", "1,2", "write a format, such as"),
         ("nchw", "999999999,999999999,1,1", "more than this page counts to"),
         ("</script><b>", "1,2", "no dialect has a format '</script><b>'"),
+        ("T(8,128)(2,1)", "16,256", "did you mean '{1,0:T(8,128)(2,1)}'?"),
+        ("n -> " + "(" * 5000, "1", "can't read the digits '" + "(" * 57 + "...'"),
     ],
 )
 def test_bad_input_is_told_in_one_line(
@@ -468,6 +478,16 @@ def test_addresses_of_all_kinds(browser: chromium.Page, file: Path, fragment: st
     browser.go(f"{file.as_uri()}#{fragment}")
     assert said in browser.text("#said")
     assert browser.errors == []
+
+
+@needs_browser
+def test_narrow_windows_are_not_wider_for_long_names(browser: chromium.Page, file: Path) -> None:
+    browser.size(320, 800)
+    try:
+        browser.go(f"{file.as_uri()}#f=os_is_yx_osa4_isa8_osv8_isv4_swizzled_by_4&d=32,32,1,1&b=oiyx")
+        assert browser.run("document.documentElement.scrollWidth <= innerWidth") is True
+    finally:
+        browser.size(1280, 900)
 
 
 @needs_browser

@@ -20,6 +20,7 @@ True
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from xml.sax.saxutils import escape, quoteattr
@@ -42,6 +43,18 @@ _DEFINITIONS = f"""<defs>
 <path d="M0 0L8 4L0 8Z" fill="{INK}"/>
 </marker>
 </defs>"""
+
+
+_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that no XML document may hold, not even escaped; names in files of others can have them."""
+
+
+def _legal(text: str) -> str:
+    return _ILLEGAL.sub("\ufffd", text)
+
+
+def _escaped(text: str) -> str:
+    return escape(_legal(text))
 
 
 def text_width(text: str, size: float = 12) -> float:
@@ -87,7 +100,7 @@ class Canvas:
         more += f' fill="{fill}"' if fill != INK else ""
         more += ' font-weight="600"' if bold else ""
         more += f' font-family="{SANS}"' if not mono else ""
-        self._parts.append(f'<text x="{_n(x)}" y="{_n(y)}"{more}>{escape(text)}</text>')
+        self._parts.append(f'<text x="{_n(x)}" y="{_n(y)}"{more}>{_escaped(text)}</text>')
         width = text_width(text, size)
         left = {"start": x, "middle": x - width / 2, "end": x - width}[anchor]
         self._reach(left, y - size, left + width, y + size * 0.3)
@@ -128,12 +141,12 @@ class Canvas:
 
     def hint(self, text: str) -> None:
         """Say more about the group that is open, to who points at it."""
-        self._parts.append(f"<title>{escape(text)}</title>")
+        self._parts.append(f"<title>{_escaped(text)}</title>")
 
     @contextmanager
     def group(self, **data: object) -> Iterator[None]:
         """Group what is drawn inside, with ``data-`` attributes that programs can read."""
-        attributes = "".join(f" data-{name}={quoteattr(str(value))}" for name, value in data.items())
+        attributes = "".join(f" data-{name}={quoteattr(_legal(str(value)))}" for name, value in data.items())
         self._parts.append(f"<g{attributes}>")
         yield
         self._parts.append("</g>")
@@ -150,8 +163,8 @@ class Canvas:
             (
                 f'<svg xmlns="http://www.w3.org/2000/svg" class="{CLASS}" viewBox="{view}" {size} role="img" '
                 f'font-family="{MONO}" font-size="12" fill="{INK}">',
-                f"<title>{escape(title)}</title>",
-                f"<desc>{escape(description)}</desc>",
+                f"<title>{_escaped(title)}</title>",
+                f"<desc>{_escaped(description)}</desc>",
                 style(f'{body} fill="{PAPER}" stroke="{EDGE}"'),
                 f'<rect x="{_n(x)}" y="{_n(y)}" {size} rx="8" fill="{PAPER}" stroke="{EDGE}"/>',
                 body,

@@ -494,8 +494,10 @@ class MemoryDesc:
             return f"{self.dtype}:{self._kind}:{spell_dims(self.dims)}"
         return f"{self.dtype}:{write_layout(self.layout, self.dtype.name)}"
 
-    def _repr_svg_(self) -> str:
-        """The descriptor on a sheet, for notebooks."""
+    def _repr_svg_(self) -> str | None:
+        """The descriptor on a sheet, for notebooks; None before its format is decided."""
+        if self.layout is None:
+            return None
         with lock():
             from relayout.draw.notebook import of_layout
         return of_layout(self)

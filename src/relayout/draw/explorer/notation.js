@@ -86,11 +86,11 @@ function parseDigits(text) {
   const parts = bare(body).split(",").map((part) => one.exec(bare(part)));
   if (parts.includes(null)) {
     if (arrow < 0) return null;
-    throw new LayoutError(`can't read the digits '${body}'; ${wish}`);
+    throw new LayoutError(`can't read the digits '${cut(body)}'; ${wish}`);
   }
   const words = head.replaceAll(",", " ").split(/\s+/).filter(Boolean);
   if (!words.every((word) => /^[A-Za-z]\w*$/.test(word))) {
-    throw new LayoutError(`can't read the axes '${head}' in front of '->'; ${wish}`);
+    throw new LayoutError(`can't read the axes '${cut(head)}' in front of '->'; ${wish}`);
   }
   const written = parts.map(([, name, fused, weight, extent]) => ({
     names: name ? [name] : fused.split(/\s+/), weight: Number(weight || 1), extent: extent ? Number(extent) : null,
@@ -238,11 +238,16 @@ function chosenReading(text, readings, table, rank, dtype) {
   return parseDigits(fitting[0][1]);
 }
 
+// A text that a message repeats, which nobody reads to the end of a page.
+function cut(text) {
+  return text.length > 60 ? `${text.slice(0, 57)}...` : text;
+}
+
 function unknownName(bare, dialect, table) {
   const names = [...Object.keys(table.readings), ...Object.values(table.names).map((all) => all.onednn).filter(Boolean)];
   const near = nearest(bare, names);
   const where = dialect === null ? "no dialect has" : `${table.dialects[dialect]} has no`;
-  return `${where} a format '${bare.length > 60 ? `${bare.slice(0, 57)}...` : bare}' in the list of this page`
+  return `${where} a format '${cut(bare)}' in the list of this page`
     .replace("no a format", "no format") + (near ? `; did you mean '${near}'? ` : "; ")
     + "'relayout explore FORMAT DIMS' reads every dialect's grammar";
 }
@@ -255,7 +260,9 @@ function nearest(text, names) {
     const far = slip(text.toLowerCase(), name.toLowerCase()) + distance(text, name) / 100; // cases last
     if (far < least) [best, least] = [name, far];
   }
-  return best;
+  if (best || text.length < 4) return best;
+  const longer = names.filter((name) => name.includes(text)); // "T(8,128)(2,1)", without the order of axes
+  return longer.sort((a, b) => a.length - b.length)[0] || null;
 }
 
 // How far two names are apart; the same letters in another order are the nearest of equals.

@@ -35,6 +35,9 @@ LONGEST: Final = 40
 BY_GRAMMAR: Final = ("onednn", "digits")
 """The dialects that the page reads itself."""
 
+ORDER: Final = "CUBLASLT_ORDER_"
+"""What cuBLASLt's names begin with, and people leave out: ``COL4_4R2_8C``."""
+
 Reading = list[Any]
 
 
@@ -74,6 +77,7 @@ def table(more: Iterable[str] = ()) -> dict[str, Any]:
     for name in dialects():
         for text in dialect(name).names():
             note(text)
+            note(text.removeprefix(ORDER))
     for text in more:
         format = Format(text)
         name, bare = format.dialect or "", format.text or ""
