@@ -404,6 +404,14 @@ def test_lines_are_those_of_the_offsets(dims: tuple[int, ...], data: st.DataObje
     assert rl.cost(desc).accesses[0].lines == len(lines)
 
 
+def test_an_access_that_is_too_long_says_how_much_of_it_is_counted() -> None:
+    found = rl.cost(rl.MemoryDesc((1, 200_000, 4, 4), "f32", "nchw"))
+    channels = next(one for one in found.accesses if one.name == "channels")
+    assert (channels.elements, channels.of) == (65_536, 200_000)
+    assert "channels: counted for 65,536 of its 200,000 elements" in str(found)
+    assert "counted for" not in str(rl.cost(rl.MemoryDesc((1, 64, 4, 4), "f32", "nchw")))
+
+
 def test_what_a_conversion_moves() -> None:
     src = rl.MemoryDesc((1, 17, 4, 4), "f32", "nchw")
     found = rl.cost(src, rl.MemoryDesc((1, 17, 4, 4), "bf16", "nChw16c"))

@@ -455,6 +455,49 @@ def test_any_number_in_a_line_never_raises(data: st.DataObject) -> None:
 # -- pages ------------------------------------------------------------------------------------------------
 
 
+def _trace(*spans: tuple[float, float]) -> bytes:
+    """A trace of copies from channels-last to plain order, by their starts and lengths."""
+    args = {
+        "Input Dims": [[2, 3, 4, 5], [2, 3, 4, 5], []],
+        "Input type": ["float", "float", "Scalar"],
+        "Input Strides": [[60, 20, 5, 1], [60, 1, 15, 3], []],
+    }
+    events = [
+        {
+            "ph": "X",
+            "cat": "cpu_op",
+            "name": "aten::copy_",
+            "pid": 1,
+            "tid": 1,
+            "ts": ts,
+            "dur": dur,
+            "args": args,
+        }
+        for ts, dur in spans
+    ]
+    return json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()
+
+
+def test_a_copy_within_a_copy_counts_once() -> None:
+    found = logs.explain(_trace((0, 10), (1, 6), (2, 3), (20, 5)))
+    assert found.log.seconds == pytest.approx(15e-6)
+    assert sum(row.seconds for row in found.rows) == pytest.approx(15e-6)
+    assert [event.seconds for event in found.log.events] == pytest.approx([4e-6, 3e-6, 3e-6, 5e-6])
+    same = logs.explain(_trace(*[(0, 10)] * 11))
+    assert sum(row.seconds for row in same.rows) == pytest.approx(same.log.seconds) == pytest.approx(10e-6)
+
+
+def test_events_of_negative_time_are_left_out_and_counted() -> None:
+    found = logs.explain(_trace((0, -10), (20, 5)))
+    assert found.log.seconds == pytest.approx(5e-6)
+    assert "1 events have no time" in found.log.problems[0]
+
+
+def test_utf16_says_how_to_convert_it() -> None:
+    with pytest.raises(LayoutError, match=r"UTF-16.*Set-Content -Encoding utf8"):
+        logs.explain("onednn_verbose,v1,info,oneDNN v3.12.0".encode("utf-16"))
+
+
 def test_pages_escape_what_a_log_says() -> None:
     name = "<script>alert('x')</script>\"&"
     shapes = {"input_type_shape": [{name: [2, 3]}], "output_type_shape": [{"f": [3, 2]}]}

@@ -49,6 +49,8 @@ class Access:
     """Pages of 4 KiB."""
     colliding: int
     """Lines that find their set of the first-level cache full of others of the same access."""
+    of: int = 0
+    """Elements of the whole access; of an axis longer than 65,536 only so many in the middle are counted."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class Cost:
                     "least_lines": one.least,
                     "pages": one.pages,
                     "colliding_lines": one.colliding,
+                    "of": one.of,
                 }
                 for one in self.accesses
             ],
@@ -135,6 +138,11 @@ class Cost:
             for one in self.accesses:
                 numbers = (one.elements, one.runs, one.lines, one.least, one.pages, one.colliding)
                 lines.append(f"  {one.name:<{wide}}" + "".join(f"{number:>11,}" for number in numbers))
+        lines += [
+            f"  {one.name}: counted for {one.elements:,} of its {one.of:,} elements, those in the middle"
+            for one in self.accesses
+            if one.elements < one.of
+        ]
         to = self.conversion
         if to is not None and to.same_bytes:
             lines.append(f"  to {to.desc}: same bytes, no conversion needed")
@@ -248,6 +256,7 @@ def _access(name: str, sizes: dict[int, int], desc: MemoryDesc, layout: Layout) 
         least=-(-len(places) * bits // (8 * LINE)),
         pages=len(np.unique(lines // (PAGE // LINE))),
         colliding=int(np.maximum(sets - ways, 0).sum()),
+        of=prod(sizes.values()),
     )
 
 

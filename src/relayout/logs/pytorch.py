@@ -63,7 +63,7 @@ def read(chunks: Iterable[bytes]) -> Log:
     """The log of a trace, from pieces of the file."""
     elements, found = Elements(chunks), list[tuple[Place, Event]]()
     spans, python, called = Spans(), Spans(), list[Place]()
-    steps, shapes, convolutions, device = 0, False, 0, False
+    steps, shapes, convolutions, device, damaged = 0, False, 0, False, 0
     for _, event in elements:
         if not isinstance(event, dict):
             continue
@@ -74,7 +74,8 @@ def read(chunks: Iterable[bytes]) -> Log:
         if kind not in ("cpu_op", "python_function") or event.get("ph") != "X" or not isinstance(name, str):
             continue
         start, length = _number(event.get("ts")), _number(event.get("dur"))
-        if start is None or length is None:
+        if start is None or length is None or length < 0:
+            damaged += 1
             continue
         thread = str(event.get("pid")), str(event.get("tid"))
         if kind == "python_function":
@@ -90,6 +91,9 @@ def read(chunks: Iterable[bytes]) -> Log:
         if copy is not None:
             found.append((place, copy))
             called.append(python.add(thread, name, start, length))
+    problems = list(elements.problems)
+    if damaged:
+        problems.append(f"{damaged:,} events have no time that makes sense, and were left out")
     notes = []
     if found and not shapes:
         notes.append("no shapes in this trace: profile(..., record_shapes=True) records sizes and strides")
@@ -107,7 +111,7 @@ def read(chunks: Iterable[bytes]) -> Log:
         spans.total() * SECONDS,
         len(spans.outermost()),
         steps or None,
-        problems=tuple(elements.problems),
+        problems=tuple(problems),
         notes=tuple(notes),
     )
 
@@ -143,24 +147,27 @@ def _sources(python: Spans, called: list[Place]) -> list[str]:
 def _events(found: list[tuple[Place, Event]], spans: Spans, sources: list[str]) -> tuple[Event, ...]:
     """The copies with the names and times of what was called for them, in the order of time."""
     around = spans.around([place for place, _ in found])
-    timed: dict[Place, int] = {}
+    held: dict[Place, int] = {}  # which event's time a span is
     events: list[Event] = []
     starts: list[float] = []
+    enclosing: list[list[Place]] = []
     for (place, event), source in zip(found, sources, strict=True):
         outer, above = place, around[place]
         while above and spans.name(above[0]) in CONVERTING:
             outer, above = above[0], above[1:]
-        if outer in timed:  # a second copy within one call: its own time, which the first one gives away
-            first = timed[outer]
-            own = spans.length(place) * SECONDS
-            events[first] = replace(events[first], seconds=max(events[first].seconds - own, 0.0))
-        else:
-            timed[outer] = len(events)
-            own = spans.length(outer) * SECONDS
+        first = outer not in held
+        span = outer if first else place  # a second copy within one call has its own time
+        held.setdefault(span, len(events))
         within = spans.name(above[-1]) if above else ""
         consumer = ", ".join(part for part in (f"within {within}" if within else "", source) if part)
-        events.append(replace(event, name=spans.name(outer), seconds=own, consumer=consumer))
+        seconds = spans.length(span) * SECONDS if held[span] == len(events) else 0.0
+        events.append(replace(event, name=spans.name(outer), seconds=seconds, consumer=consumer))
         starts.append(spans.start(outer))
+        enclosing.append(above if first else around[place])
+    for event, places in zip(tuple(events), enclosing, strict=True):
+        whole = next((held[one] for one in places if one in held), None)
+        if whole is not None:  # what it lies within gives its time away: each moment counts once
+            events[whole] = replace(events[whole], seconds=max(events[whole].seconds - event.seconds, 0.0))
     order = sorted(range(len(events)), key=starts.__getitem__)
     return tuple(events[k] for k in order)
 

@@ -16,6 +16,7 @@ anything else                        every line is looked at: ``onednn``, or wha
 
 from __future__ import annotations
 
+import codecs
 import re
 from dataclasses import replace
 from typing import Any
@@ -83,6 +84,11 @@ def _read(source: Source) -> Log:
     if not text:
         why = f": {source.problem}" if source.problem else ""
         raise LayoutError(f"{source.name} is empty{why}; explained are {KINDS}")
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise LayoutError(
+            f"{source.name} is UTF-16, as PowerShell's > writes it, and logs are read as UTF-8: convert it "
+            "with Get-Content LOG | Set-Content -Encoding utf8 NEW"
+        )
     if text.startswith((b"<?xml", b"<net", b"<!DOCTYPE")):
         return openvino_graph.read(source.chunks())
     if _JSON.match(text) and not onednn.MARKER.search(head.decode("latin-1")):
