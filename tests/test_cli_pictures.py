@@ -104,3 +104,8 @@ def test_png_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 )
 def test_misuse(words: list[str], code: int, message: str) -> None:
     assert message in refused("show", "nchw", "1,2,3,4", *words, code=code)
+
+
+def test_dark_without_a_png_is_refused() -> None:
+    assert "--png FILE" in refused("show", "nchw", "1,2,3,4", "--dark")
+    assert "--png FILE" in refused("show", "nchw", "1,2,3,4", "--dark", "--svg", "-")

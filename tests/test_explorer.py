@@ -172,6 +172,23 @@ def test_explore_begins_with_a_descriptor(
     assert (start["format"], start["dims"], start["dtype"]) == (format, dims, dtype)
 
 
+@pytest.mark.parametrize("beside", ["dst:f32::blocked:acdb::f0", "dst:f32::blocked:acdb::f0:1x17x2x2"])
+def test_explore_beside_a_descriptor(tmp_path: Path, beside: str) -> None:
+    file = tmp_path / "page.html"
+    words = ["explore", "nChw8c", "1,17,2,2", "--beside", beside, "--html", str(file)]
+    result = runner().invoke(application, words, prog_name="relayout")
+    assert result.exit_code == 0, result.output
+    assert data_of(file)["start"]["beside"] == "acdb"
+    words[2] = "1,18,2,2"
+    if beside.endswith("2"):
+        assert "other sizes than 1x18x2x2" in refused(*words)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no file that is always full")
+def test_explore_names_the_file_that_is_full() -> None:
+    assert "/dev/full: No space left" in refused("explore", "--html", "/dev/full", code=5)
+
+
 def test_explore_does_not_hide_what_a_descriptor_appends(tmp_path: Path) -> None:
     file = str(tmp_path / "page.html")
     said = refused("explore", "wei:s8:p:blocked:ABcd8b8a::f8:zpm1", "8,16,3,3", "--html", file)

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from relayout.cli.arguments import DTYPE, examples
-from relayout.cli.described import described
+from relayout.cli.described import completed, described
 from relayout.cli.options import STANDARD, Output, check_writable, output_options
 
 __all__ = ["explore"]
@@ -66,18 +66,34 @@ def explore(
             )
         logged = verbose.read(words[0].strip()) is not None  # its title has words that are no format
         name = str(told.desc.format) if logged else told.title
+        beside = _second(beside, told.desc.dims)
         page = explorer_page(name, told.desc.dims, beside=beside, dtype=told.desc.dtype.name)
     else:
+        beside = _second(beside, FIRST[1])
         page = explorer_page(*FIRST, beside=beside or "nhwc", dtype=dtype or "f32")
     if output.wants_json:
         output.json({"html": html, "bytes": len(page.encode())})
     if html == STANDARD:
         click.echo(page, nl=False)
     elif html is not None:
-        Path(html).write_text(page, encoding="utf-8")
+        try:
+            Path(html).write_text(page, encoding="utf-8")
+        except OSError as error:
+            error.filename = html  # a full disk does not say where
+            raise
         output.echo(f"written to {html}")
     else:
         _open(page, output)
+
+
+def _second(text: str | None, dims: tuple[int, ...]) -> str | None:
+    """The format of ``--beside``, which may be a descriptor as well; the tensor is one and the same."""
+    name, sizes, _ = completed(text, None, None)
+    if sizes is not None and sizes != dims:
+        raise click.UsageError(
+            f"--beside {text} has other sizes than {'x'.join(map(str, dims))}", click.get_current_context()
+        )
+    return name
 
 
 def _open(page: str, output: Output) -> None:

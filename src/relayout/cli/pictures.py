@@ -38,6 +38,10 @@ class Pictures:
         self.svg, self.png, self.html = svg, png, html
         self.vector, self.scale, self.dark = vector, scale, dark
         self.needs("--vector", vector)
+        if dark and png is None:  # the others follow the reader's system
+            raise click.UsageError(
+                "--dark is about png files; add --png FILE", click.get_current_context(silent=True)
+            )
         wanted = [path for path in (svg, png, html) if path is not None]
         if len(set(wanted)) < len(wanted):
             raise click.UsageError(
