@@ -167,6 +167,26 @@ def test_a_format_that_is_close_is_mentioned() -> None:
     assert "aBcd8b:2x17x5x4 comes close, but 1 of 680 elements differ" in str(rl.guess(wrong, x))
 
 
+def test_listed_formats_are_tried_where_values_show_no_digits() -> None:
+    x = np.random.default_rng(0).integers(0, 2, (16, 64, 16, 16)).astype(np.uint8)
+    found = rl.guess(rl.tensor(x, "nChw16c").buffer, x)
+    assert str(found.format) == "aBcd16b"
+    small = np.array([[1, 2], [2, 3]], np.float32)
+    assert rl.guess(small, small).best is not None
+    twice = distinct((8, 16, 4, 4))
+    assert str(rl.guess(np.concatenate([twice.ravel(), twice.ravel()]), twice).format) == "abcd"
+    odd = rl.tensor(x, rl.Format("abcd -> b//3, a, c, d//2, b%3, d%2")).buffer
+    assert rl.guess(odd, x).format is not None or "values repeat" in rl.guess(odd, x).reason
+
+
+def test_what_lies_behind_a_tensor_is_no_padding() -> None:
+    x = distinct((8, 16, 4, 4))
+    other = x.transpose(0, 2, 3, 1) + 10_000
+    found = rl.guess(np.concatenate([x.ravel(), other.ravel()]), x)
+    assert str(found.format) == "abcd"
+    assert (found.best.padding, found.best.dirty, found.best.behind) == (0, 0, 8192)
+
+
 def test_nothing_is_claimed_of_junk() -> None:
     x = distinct((2, 17, 5, 4))
     rng = np.random.default_rng(0)
@@ -190,6 +210,14 @@ def test_bad_input_is_refused() -> None:
         rl.guess(b"1234", np.array(["text"]))
     with pytest.raises(rl.LayoutError, match="a scalar"):
         rl.guess(b"1234", 3.0)
+
+
+def test_large_integers_are_said_exactly() -> None:
+    wanted = np.arange(2**60, 2**60 + 100)
+    found = rl.verify(wanted + 1, rl.MemoryDesc((100,), "s64", "a"), wanted)
+    assert f"{2**60} expected, {2**60 + 1} found" in str(found)
+    assert "in place of all" not in str(found)
+    assert found.to_json()["first"]["found"] == 2**60 + 1
 
 
 def test_a_scalar_that_is_wrong() -> None:

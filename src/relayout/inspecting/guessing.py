@@ -13,7 +13,7 @@ from relayout.dtypes import DTypeLike
 from relayout.errors import LayoutError
 from relayout.inspecting.elements import Reading, logical_array, raw_bytes, readings
 from relayout.inspecting.matches import Guess, Match
-from relayout.inspecting.naming import formats_like
+from relayout.inspecting.naming import catalogue, formats_like
 from relayout.inspecting.placing import Comparison, compared, laid_out
 from relayout.inspecting.rows import holds, laid_out_in_rows
 from relayout.inspecting.whereabouts import Tokens, Whereabouts
@@ -27,9 +27,14 @@ __all__ = ["guess"]
 HELD = 0.25  # of the elements of a buffer that was cut off must be there for its format to be named
 NEAR = 0.5  # of the elements must be in their places for a format to be called close
 CLOSE = 0.99  # in their places: no other layout will do better
+PROBED = 64  # elements by which a listed format is ruled out
 SAMPLED = 1 << 12  # elements that are looked for, before anything else is
 SINGLE = 0.5  # of them occur once: then their places tell everything, and rows nothing more
 NOTHING = "its bytes are not these elements in any order that digits can say"
+REPEATED = (
+    "values repeat, so that their places tell no order, and no format that is listed agrees; a format "
+    "that you suppose can be verified"
+)
 
 
 def guess(buffer: Any, logical: Any, *, dtype: DTypeLike | None = None) -> Guess:
@@ -85,8 +90,9 @@ def guess(buffer: Any, logical: Any, *, dtype: DTypeLike | None = None) -> Guess
     reason = _refused(data, array, kind.nbytes(array.size))
     if reason:
         return Guess(array.shape, kind, data.size, (), reason)
-    cut, near = None, ""
+    cut, near, first = None, "", None
     for reading in readings(data, array, kind, dtype):
+        first = first or reading
         layout, seen = _best(reading)
         if layout is None:
             continue
@@ -102,7 +108,44 @@ def guess(buffer: Any, logical: Any, *, dtype: DTypeLike | None = None) -> Guess
     if cut is not None:
         why = "the buffer ends before the last element: what is there agrees"
         return Guess(array.shape, kind, data.size, (cut,), why)
-    return Guess(array.shape, kind, data.size, (), near or NOTHING)
+    layout = None if near or first is None else _listed(first)
+    if first is not None and layout is not None:
+        match = _match(first, layout, Comparison(array.size, 0, 0), data.size)
+        return Guess(array.shape, kind, data.size, (match,), "")
+    repeated = first is not None and _repeated(first)
+    return Guess(array.shape, kind, data.size, (), near or (REPEATED if repeated else NOTHING))
+
+
+def _repeated(reading: Reading) -> bool:
+    """Whether the memory has most of the values, and more than once: their places tell little then."""
+    counts = Whereabouts(reading.memory).counts(reading.values.reshape(-1)[:SAMPLED])
+    return bool(np.mean(counts > 0) > NEAR and np.mean(counts > 1) > NEAR / 2)
+
+
+def _listed(reading: Reading) -> Layout | None:
+    """A layout by a format of a notation's list: where values repeat so often that they show no digits.
+
+    One that fills the buffer is preferred.
+    """
+    values, memory = reading.values, reading.memory
+    flat = values.reshape(-1)
+    numbers = np.random.default_rng(0).integers(0, flat.size, PROBED)
+    indices = np.stack(np.unravel_index(numbers, values.shape), axis=-1)
+    found = None
+    for format, _ in catalogue(values.ndim, reading.dtype.name):
+        try:
+            layout = Layout(values.shape, format)
+        except LayoutError:
+            continue
+        full = layout.span == memory.size
+        if layout.span > memory.size or (found is not None and not full):
+            continue
+        likely = (memory[layout.offsets(indices)] == flat[numbers]).all()
+        if likely and compared(values, memory, layout, 0).exact:
+            found = layout
+            if full:
+                break
+    return found
 
 
 def _refused(data: Tokens, array: NDArray[Any], needed: int) -> str:
@@ -149,6 +192,10 @@ def _match(reading: Reading, layout: Layout, seen: Comparison, size: int) -> Mat
     room = None if seen.outside else reading.memory.size - low  # nobody knows what was cut off
     formats = formats_like(own, room, reading.dtype.name)
     dims = layout.dims
+    if len(formats) > 1:  # what lies in padding that is not zero is rather something behind the tensor
+        memory = reading.memory[low:]
+        clean = next((one for one in formats if not _dirty(Layout(dims, one), memory)), formats[0])
+        formats = (clean, *(one for one in formats if one != clean))
     desc = MemoryDesc(dims, reading.dtype, Layout(dims, formats[0]) if formats else own)
     bits = reading.dtype.bits
     used = (low + desc.layout.span) * bits // 8

@@ -138,8 +138,9 @@ def how_values_differ(
             said.append("zeros in place of all of them")
         elif np.isnan(two).all():
             said.append("NaN in place of all of them")
-        elif (two == two[0]).all() and len(two) > 1:
-            said.append(f"{two[0]:.9g} in place of all of them")
+        elif (found == found[0]).all() and len(found) > 1:
+            same = str(int(found[0])) if found.dtype.kind in "iu" else f"{two[0]:.9g}"
+            said.append(f"{same} in place of all of them")
         elif expected.dtype.itemsize > 1 and _swapped(expected, found, two):
             said.append("the bytes of each element are swapped")
         else:

@@ -39,14 +39,15 @@ class Mismatch:
     """Where it should lie, in elements."""
     byte: int
     """The byte of the buffer at which that place begins."""
-    expected: float
-    found: float
+    expected: int | float
+    """An int where the data type is one of integers."""
+    found: int | float
 
     def __str__(self) -> str:
         index = ", ".join(map(str, self.index)) + ("," if len(self.index) == 1 else "")
         return (
-            f"element ({index}) at place {self.place:,}, byte {self.byte:,}: {self.expected:.9g} expected, "
-            f"{self.found:.9g} found"
+            f"element ({index}) at place {self.place:,}, byte {self.byte:,}: {_spelled(self.expected)} "
+            f"expected, {_spelled(self.found)} found"
         )
 
 
@@ -266,7 +267,12 @@ def _mismatch(number: int, layout: Layout, expected: NDArray[Any], memory: Token
     index = tuple(int(i) for i in np.unravel_index(number, layout.dims))
     place = layout.offset(*index)
     found = _as_values(memory[place : place + 1], dtype)
-    return Mismatch(index, place, place * dtype.bits // 8, float(expected[index]), float(found[0]))
+    kind = float if dtype.is_float else int
+    return Mismatch(index, place, place * dtype.bits // 8, kind(expected[index]), kind(found[0]))
+
+
+def _spelled(number: int | float) -> str:
+    return str(number) if isinstance(number, int) else f"{number:.9g}"
 
 
 def _as_values(bits: Tokens, dtype: DType) -> NDArray[Any]:
@@ -314,6 +320,6 @@ def _padding(layout: Layout, memory: Tokens) -> tuple[int, int, int | None]:
     return prod(layout.padded) - layout.size, int(dirty), first
 
 
-def _plain(number: float) -> float | str:
+def _plain(number: int | float) -> int | float | str:
     """A number that JSON has; NaN and the infinities as text."""
-    return number if np.isfinite(number) else str(number)
+    return number if isinstance(number, int) or np.isfinite(number) else str(number)
