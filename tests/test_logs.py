@@ -493,6 +493,12 @@ def test_events_of_negative_time_are_left_out_and_counted() -> None:
     assert "1 events have no time" in found.log.problems[0]
 
 
+def test_logs_of_two_programs_are_said_to_be_two() -> None:
+    head = b"onednn_verbose,v1,info,oneDNN v3.12.0 (commit 80afa71)\n"
+    assert any("begins 2 times" in note for note in logs.read(head * 2).notes)
+    assert not any("begins" in note for note in logs.read(head).notes)
+
+
 def test_utf16_says_how_to_convert_it() -> None:
     with pytest.raises(LayoutError, match=r"UTF-16.*Set-Content -Encoding utf8"):
         logs.explain("onednn_verbose,v1,info,oneDNN v3.12.0".encode("utf-16"))

@@ -103,6 +103,7 @@ class Reader:
         self._kinds: dict[str, int] = {}
         self._ran = array("i")
         self._version = ""
+        self._runs = 0
         self._unread: list[int] = []
         self._appends = False
 
@@ -116,8 +117,9 @@ class Reader:
             self._part(number, text[start : places[k + 1] if k + 1 < len(places) else len(text)])
 
     def _part(self, number: int, text: str) -> None:
-        if not self._version and (version := _VERSION.search(text)):
-            self._version = version[1]
+        if version := _VERSION.search(text):
+            self._version = self._version or version[1]
+            self._runs += 1
         line = _read(text)
         if line is None:
             return
@@ -185,6 +187,8 @@ class Reader:
         notes = ["producers and consumers are found by format and sizes among the neighbouring lines"]
         if self._appends:
             notes.append("oneDNN appends sums to some weights (flags such as s8m1); bytes are without them")
+        if self._runs > 1:
+            notes.append(f"oneDNN begins {self._runs} times here: several programs or runs are added up")
         if not self._operations:
             notes.append("no operation ran under oneDNN's log; ONEDNN_VERBOSE=1 or profile_exec shows them")
         return Log(
