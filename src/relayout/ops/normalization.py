@@ -147,18 +147,18 @@ class Normalization(Operation):
     ) -> dict[str, Reals]:
         """Row by row."""
         dims, table, axes = self.rows
-        if self.use_global_stats:
-            row = tuple(1 if axis in axes else size for axis, size in enumerate(dims))
-            mean = given.get("mean", np.zeros(row)).reshape(row)
-            variance = given["variance"].reshape(row)
-            with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # what is infinite or no number goes on as such
+            if self.use_global_stats:
+                row = tuple(1 if axis in axes else size for axis, size in enumerate(dims))
+                mean = given.get("mean", np.zeros(row)).reshape(row)
+                variance = given["variance"].reshape(row)
                 y = (src.reshape(dims) - mean) / np.sqrt(variance + self.epsilon)
-        else:
-            y, mean, variance = definition(src.reshape(dims), axes, self.epsilon, self.rms)
-        if scale is not None:
-            y = y * scale.reshape(table)
-        if shift is not None:
-            y = y + shift.reshape(table)
+            else:
+                y, mean, variance = definition(src.reshape(dims), axes, self.epsilon, self.rms)
+            if scale is not None:
+                y = y * scale.reshape(table)
+            if shift is not None:
+                y = y + shift.reshape(table)
         found = {"dst": y, "mean": mean, "variance": variance}
         return {one.name: found[one.name].reshape(one.dims) for one in self.outputs}
 
