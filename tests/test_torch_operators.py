@@ -55,6 +55,7 @@ def test_the_list_is_long_and_every_operator_runs() -> None:
     assert json.loads(json.dumps(told))["operators"][0]["operator"] == "abs"
 
 
+@pytest.mark.filterwarnings("ignore:torch.searchsorted")  # PyTorch warns the first time that it copies
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.operator)
 def test_a_verdict_is_what_pytorch_says_of_the_result(case: Any) -> None:
     """Asked of tensors, not of sizes and strides."""
