@@ -22,7 +22,7 @@ from relayout.kernels.copy.pixels import Pixels, in_strips
 from relayout.kernels.copy.plan import LINE_BITS, Facts, Plan, Run, costing, left_of, runs, shared_of
 from relayout.kernels.copy.problem import Move, in_bytes
 from relayout.loops.nest import Loop
-from relayout.records import dataclass, replace
+from relayout.records import dataclass
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["Padded", "PaddedPlan", "plans"]
@@ -79,13 +79,10 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     if pixels is None or total & (total - 1):
         return
     channels = Run((inner,))
-    around = left_of(nest, channels)
+    around = left_of(nest, channels, Run((pixels,)))
     made = PaddedPlan(nest, channels, channels, around, shared_of(around), pixels=pixels)
-    if made.shared is pixels:
-        made = replace(made, shared=None)
-    made = in_strips(replace(made, around=tuple(loop for loop in around if loop is not pixels)), pixels)
     cost = instructions(1, 1) + converting(nest, LINE) * inner.extent / total
-    yield from costing(made, facts, cost)
+    yield from costing(in_strips(made, pixels), facts, cost)
 
 
 @writes(PaddedPlan)

@@ -284,7 +284,7 @@ class Deinterleave(Pixels):
             for c, value in enumerate(planes):
                 plane = self.moved(at, c, channel)
                 self.store(value, plane, self.lanes(pixel, per))
-                if not self.stream:
+                if self.plan.claims:
                     for ahead in range(0, per * self.nest.write // 8, LINE):
                         self.claim(self.b.gep(plane.dst, CLAIMED_BYTES + ahead))
 

@@ -179,7 +179,7 @@ class Rows(Kernel):
 
     def prepare(self) -> None:
         """Find out which line to ask for."""
-        self.ahead = 0 if self.stream else self._ahead()
+        self.ahead = self._ahead() if self.plan.claims else 0
 
     def _ahead(self) -> int:
         """How many bytes behind a line the one lies that is written some lines later; 0: none is asked for.

@@ -78,7 +78,7 @@ class Transpose(Kernel):
         self.deep = plan.total >= 2 * rows
         run = plan.columns
         near = self.deep or (run.is_straight and abs(run.loop.dst) < 8 * PAGE_BYTES)
-        self.claims = near and not (plan.bounced or plan.nest.fill or self.has_zeros)
+        self.claims = plan.claims and near and not (plan.bounced or plan.nest.fill or self.has_zeros)
         self.ahead = plan.prefetch
 
     @property
@@ -453,7 +453,7 @@ class Transpose(Kernel):
 
     def _claim(self, tile: Tile, pointer: Value) -> None:
         """Ask for the lines of a column that are written next: below these, or in the strip beside them."""
-        if not self.claims or self.stream:
+        if not self.claims:
             return
         size = tile.rows * self.nest.write // 8
         ahead = size if self.deep else tile.columns * self.plan.columns.loop.dst // 8
