@@ -26,6 +26,7 @@ __all__ = [
     "checked",
     "described",
     "listed",
+    "spelled_bytes",
     "type_name",
     "whole",
 ]
@@ -74,6 +75,18 @@ def type_name(value: object) -> str:
     if module == "builtins":
         return cls.__qualname__
     return f"{'relayout' if module.startswith('relayout.') else module}.{cls.__qualname__}"
+
+
+def spelled_bytes(count: float) -> str:
+    """A number of bytes in the unit that suits it.
+
+    >>> [spelled_bytes(n) for n in (12, 4096, 3 << 20, 5 << 30)]
+    ['12 B', '4.0 KiB', '3.0 MiB', '5.0 GiB']
+    """
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} B"
 
 
 def checked(given: object, kind: type[T], what: str, wanted: str) -> T:

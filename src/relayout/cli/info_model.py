@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from relayout.cli import models
-from relayout.cli.models import spelled_bytes
 from relayout.cli.options import Output
 from relayout.cli.tables import Column, print_table
+from relayout.errors import spelled_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console

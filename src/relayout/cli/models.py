@@ -27,7 +27,6 @@ __all__ = [
     "named",
     "opened",
     "sized",
-    "spelled_bytes",
 ]
 
 ENDINGS = (".onnx", ".pt2", ".relayout")
@@ -212,18 +211,6 @@ def known(graph: Graph) -> None:
             f"sizes of the input {inputs} are open: {' '.join(wanted)}",
             click.get_current_context(silent=True),
         )
-
-
-def spelled_bytes(count: float) -> str:
-    """A number of bytes in the unit that suits it.
-
-    >>> [spelled_bytes(n) for n in (12, 4096, 3 << 20, 5 << 30)]
-    ['12 B', '4.0 KiB', '3.0 MiB', '5.0 GiB']
-    """
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count:.0f} B"
 
 
 def described(value: Value) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import click
 
 from relayout.cli import models
 from relayout.cli.arguments import examples
-from relayout.cli.models import spelled_bytes
 from relayout.cli.options import Exit, Output, check_writable, output_options
 from relayout.cli.tables import Column, print_table
+from relayout.errors import spelled_bytes
 
 if TYPE_CHECKING:
     from relayout.graph.graph import Graph, Value

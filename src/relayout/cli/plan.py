@@ -10,9 +10,10 @@ import click
 
 from relayout.cli import models
 from relayout.cli.arguments import FORMAT, examples
-from relayout.cli.models import model_options, spelled_bytes
+from relayout.cli.models import model_options
 from relayout.cli.options import Output, check_writable, output_options
 from relayout.cli.tables import Column, print_table
+from relayout.errors import spelled_bytes
 from relayout.layout.images import descriptor_name, format_name
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from relayout.cli import models
-from relayout.cli.models import spelled_bytes
 from relayout.cli.options import Output
 from relayout.cli.tables import Column, print_table
+from relayout.errors import spelled_bytes
 from relayout.layout.images import descriptor_name, format_name
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from relayout.errors import spelled_bytes
 from relayout.logs.events import Event, Log, Side
 from relayout.logs.judging import RoundTrip, Row
 
-__all__ = ["HEADS", "cells", "document", "shown_bytes", "shown_time", "summary"]
+__all__ = ["HEADS", "cells", "document", "shown_time", "summary"]
 
 MOST_EVENTS = 1000  # of a row that are written out one by one
 MOST_TRIPS = 1000
@@ -33,18 +34,6 @@ def shown_time(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} us"
 
 
-def shown_bytes(count: float) -> str:
-    """Bytes in the unit that suits.
-
-    >>> shown_bytes(100), shown_bytes(3 << 20)
-    ('100 B', '3.0 MiB')
-    """
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count:.0f} B"
-
-
 def shown_side(side: Side) -> str:
     """Data type and format: ``f32:aBcd16b``."""
     return f"{side.dtype}:{side}" if side.dtype else str(side)
@@ -63,7 +52,7 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             shown_time(row.seconds),
             shown_time(row.seconds / row.count) if any(one.count > 1 for one in rows) else "",
             f"{row.share:.1%}",
-            "" if row.nbytes is None else shown_bytes(row.nbytes),
+            "" if row.nbytes is None else spelled_bytes(row.nbytes),
             {True: "yes", False: "no", None: ""}[row.same_bytes],
             "" if row.memcpy_seconds is None else shown_time(row.memcpy_seconds),
             "" if row.relayout_seconds is None else shown_time(row.relayout_seconds),

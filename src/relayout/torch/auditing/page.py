@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from relayout.errors import spelled_bytes
 from relayout.torch.auditing.judging import grouped
 from relayout.torch.auditing.seen import CHANNELS_LAST
-from relayout.torch.auditing.spelling import counted, seconds_in_words, short_source, spelled_bytes
+from relayout.torch.auditing.spelling import counted, seconds_in_words, short_source
 
 if TYPE_CHECKING:
     from relayout.torch.auditing.judging import Finding

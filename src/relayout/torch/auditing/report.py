@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from relayout.errors import spelled_bytes
 from relayout.torch.auditing.comparing import Times
 from relayout.torch.auditing.gradients import Gradient
 from relayout.torch.auditing.judging import Finding
 from relayout.torch.auditing.page import document, fragment, page
 from relayout.torch.auditing.seen import Operator
-from relayout.torch.auditing.spelling import counted, seconds_in_words, spelled_bytes
+from relayout.torch.auditing.spelling import counted, seconds_in_words
 from relayout.torch.auditing.words import in_words
 
 __all__ = ["Audit", "Cause"]

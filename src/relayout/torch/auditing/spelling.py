@@ -1,22 +1,10 @@
-"""Numbers and places as a person reads them: times, bytes, counts, lines of files."""
+"""Numbers and places as a person reads them: times, counts, lines of files."""
 
 from __future__ import annotations
 
 import os
 
-__all__ = ["counted", "seconds_in_words", "short_source", "spelled_bytes"]
-
-
-def spelled_bytes(count: float) -> str:
-    """Bytes in the unit that suits.
-
-    >>> spelled_bytes(3 << 20), spelled_bytes(100)
-    ('3.0 MiB', '100 B')
-    """
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count:.0f} B"
+__all__ = ["counted", "seconds_in_words", "short_source"]
 
 
 def seconds_in_words(seconds: float) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from relayout.errors import spelled_bytes
 from relayout.torch.auditing.judging import grouped
-from relayout.torch.auditing.spelling import counted, seconds_in_words, short_source, spelled_bytes
+from relayout.torch.auditing.spelling import counted, seconds_in_words, short_source
 
 if TYPE_CHECKING:
     from relayout.torch.auditing.judging import Finding
