@@ -11,5 +11,6 @@
 ``kinds``        the kinds of numbers that these are, and casts between them
 ``math``         vector code for functions: exp, tanh, erf, powers
 ``lanes``        vectors loaded in one data type and stored in another
+``amx``          tiles of x86 processors, which are multiplied as matrices, and their emulation
 ===============  ==========================================================================================
 """
