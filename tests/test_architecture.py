@@ -21,7 +21,7 @@ import pytest
 import relayout
 
 SOURCE = Path(relayout.__file__).parent
-HEAVY = ("llvmlite", "ml_dtypes", "rich", "click", "PIL", "torch", "hypothesis")
+HEAVY = ("llvmlite", "ml_dtypes", "rich", "click", "PIL", "torch", "dask", "hypothesis")
 
 
 AT_ONCE = {
@@ -123,6 +123,7 @@ ALLOWED: dict[str, set[str]] = {
     "importers": {"errors", "forking", "dtypes", "exchange", "graph", "importers"},
     "exporters": {"errors", "forking", "graph", "exporters"},
     "onnx": {"errors", "graph", "importers", "onnx"},
+    "dask": {*TENSORS, "reorder", "dask"},
     "torch": {
         *TENSORS,
         "environment",
@@ -292,7 +293,7 @@ def test_every_module_says_what_it_is(name: str) -> None:
     assert stars == []
 
 
-LATER = ("draw", "files", "logs", "networks", "primitives", "pytorch", "torch")
+LATER = ("dask", "draw", "files", "logs", "networks", "primitives", "pytorch", "torch")
 
 
 def run(code: str) -> str:

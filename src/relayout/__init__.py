@@ -28,6 +28,7 @@ from relayout.reorder import reorder
 from relayout.tensor import Tensor, from_buffer, tensor
 
 if TYPE_CHECKING:
+    from relayout import dask as dask
     from relayout import draw as draw
     from relayout import files as files
     from relayout import graph as graph
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from relayout.primitives.reorder import Reorder as Reorder
 
 _LATER = (
-    *("draw", "files", "graph", "logs", "networks", "primitives", "pytorch", "torch", "training"),
+    *("dask", "draw", "files", "graph", "logs", "networks", "primitives", "pytorch", "torch", "training"),
     "layout.views",
 )
 """Modules that are loaded when they are first asked for, so that importing relayout stays cheap."""
@@ -65,6 +66,7 @@ __all__ = [
     "Unsupported",
     "any",
     "cost",
+    "dask",
     "dialects",
     "draw",
     "dtype",

@@ -1,0 +1,50 @@
+"""Relayout for programs that use Dask: arrays of chunks in a memory format, conversions on a cluster.
+
+=============================  =============================================================================
+``reorder``                    a lazy array of logical shape as a lazy array of the physical shape of a format
+``logical``                    the way back
+=============================  =============================================================================
+
+The names are loaded when they are first asked for, and Dask with them: neither ``import relayout`` nor
+``import relayout.dask`` imports it. No name may be that of a module of this package, since importing a
+module binds its name here.
+
+Here ``import dask`` means Dask: all imports are absolute.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from relayout.errors import Unsupported as _Unsupported
+from relayout.forking import later as _later
+
+if TYPE_CHECKING:
+    from relayout.dask.arrays import logical as logical
+    from relayout.dask.arrays import reorder as reorder
+
+_WHERE = {
+    "logical": "arrays",
+    "reorder": "arrays",
+}
+"""The module that defines a name, one line each."""
+
+__all__ = [
+    "logical",
+    "reorder",
+]
+
+if not TYPE_CHECKING:
+    _find, __dir__ = _later(__name__, **_WHERE)
+
+    def __getattr__(name: str) -> Any:
+        """Import a name when it is first asked for."""
+        try:
+            return _find(name)
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] not in ("dask", "distributed"):
+                raise
+            raise _Unsupported(
+                f"relayout.dask.{name} needs Dask, which can't be imported ({error}); "
+                'pip install "relayout[dask]"'
+            ) from error
