@@ -190,7 +190,7 @@ def weights_format(made: Sized) -> str | None:
     from relayout.kernels.conv.weights import weights_text
     from relayout.targets.machine import host
 
-    how = arithmetic_of(made.src.dtype, made.weights.dtype, made.geometry)
+    how = arithmetic_of(made.src.dtype, made.weights.dtype, made.geometry, host())
     if how is None:
         return None
     spatial = len(made.weights.dims) - 2 - made.grouped
@@ -252,7 +252,7 @@ def _ways(made: Products, machine: Machine, many: int) -> Ways | None:
     from relayout.kernels.conv.arithmetic import arithmetic_of
     from relayout.kernels.conv.candidates import Problem, candidates
 
-    how = arithmetic_of(made.src.dtype, made.weights.dtype, made.geometry)
+    how = arithmetic_of(made.src.dtype, made.weights.dtype, made.geometry, machine)
     if how is None or made.dst.dtype.name not in ("f32", "f16", "bf16", "s32", "s8", "u8"):
         return None
     text = weights_format(made) or ""

@@ -93,6 +93,20 @@ class Machine(NamedTuple):
         """
         return self.vector == LINE and self.cpu == "znver4"
 
+    def has(self, feature: str) -> bool:
+        """Whether it has some instructions, by LLVM's name of the feature.
+
+        Of a processor that is asked for by name LLVM does not say so; :data:`PRODUCTS` does, for instructions
+        that add up products of narrow numbers.
+
+        >>> machine("znver4").has("avx512vnni"), machine("x86-64-v4").has("avx512vnni")
+        (True, False)
+        >>> machine("sapphirerapids").has("amx-int8"), machine("alderlake").has("avxvnni")
+        (True, True)
+        """
+        told = {name[1:]: name[0] == "+" for name in self.features.split(",") if name}
+        return told.get(feature, self.cpu in PRODUCTS.get(feature, ()))
+
     def permutes(self, bits: int) -> bool:
         """Whether one instruction puts elements of so many bits of its widest registers in any order.
 
@@ -227,6 +241,21 @@ LEVELS = {
     ),
 }
 """The widest vectors of x86 processors, by LLVM's names."""
+
+XEONS = "sapphirerapids", "emeraldrapids", "graniterapids"
+PRODUCTS = {
+    "avx512vnni": (
+        *("cascadelake", "cooperlake", "icelake-client", "icelake-server", "tigerlake", "rocketlake"),
+        *("znver4", *XEONS),
+    ),
+    "avx512bf16": ("cooperlake", "znver4", *XEONS),
+    "avx512fp16": XEONS,
+    "avxvnni": ("alderlake", "raptorlake", "meteorlake", *XEONS),
+    "amx-tile": XEONS,
+    "amx-int8": XEONS,
+    "amx-bf16": XEONS,
+}
+"""Which of these processors add up products of narrow numbers, and with what, by LLVM's names of features."""
 
 
 @lru_cache(maxsize=16)

@@ -3,6 +3,7 @@
 ====================  =======================================================================================
 ``geometry``          the numbers of a convolution, without formats
 ``arithmetic``        in which numbers it is computed
+``dot``               the code of one step of a sum
 ``sides``             where a layout puts images, rows, pixels and channels
 ``weights``           where it puts vectors of weights, and the format that is read fastest
 ``direct``            the plan of a direct convolution: the loops around the tile, as plain data
@@ -10,6 +11,7 @@
 ``cost``              what a schedule costs, from named facts of a processor
 ``candidates``        the schedules that are worth measuring, cheapest first
 ``tile``              the building block: a register tile that adds up products
+``offsets``           what sums begin with where the source's zero is another number
 ``epilogue``          what becomes of a sum before it is stored
 ``module``            what the text of all plans has in common
 ``convolution``       the text of a direct convolution

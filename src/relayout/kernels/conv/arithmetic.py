@@ -1,17 +1,37 @@
-"""In which numbers a sum of products is computed.
+"""In which numbers a sum of products is computed, and by which instruction.
 
-==========================  =======================  ============  ===========================================
-source, weights             as the tile sees them    sums          why
-==========================  =======================  ============  ===========================================
-f32, f16, bf16              f32                      f32           widening is exact
-s8, u8; s8                  pairs of s16             s32           exact; two products in one instruction
-s8, u8; s8, few products    f32                      f32           exact as well: all sums stay below 2**24
-==========================  =======================  ============  ===========================================
+A tile multiplies *some neighbouring input channels at once*, as many as the instruction adds up (its depth)::
 
-The last row is for groups of few channels (depthwise), which have no pairs.
+    source, weights     as the tile sees them     sums   instruction                   needs
+    f32, f16, bf16      f32                       f32    fused multiply-add            -
+    bf16, bf16          pairs of bf16             f32    vdpbf16ps                     avx512bf16
+    u8, s8              fours of u8 and of s8     s32    vpdpbusd                      avx512vnni
+    s8, s8              fours of u8 and of s8     s32    vpdpbusd, the source + 128    avx512vnni
+    s8 or u8, s8        pairs of s16              s32    pmaddwd                       -
+    s8 or u8, s8, few   f32                       f32    fused multiply-add            -
+
+The first line that fits is taken. All sums of integers are exact:
+
+* ``vpdpbusd`` adds four products, each of 17 bits, to 32 bits that wrap around. (Not ``vpdpbusds``, which
+  saturates, and not ``vpmaddubsw``, whose sum of two products saturates at 16 bits.) A sum that s32 holds is
+  right, whatever it passed through.
+* The instruction takes its first operand as unsigned. A source of s8 is therefore shifted by 128 as it is
+  loaded, one XOR with 0x80, and 128 times the sum of the weights is taken off the result. That is what a zero
+  point of 128 would ask for, so both are one number, :attr:`Arithmetic.shift`; see :mod:`.offsets`.
+* The last line is for groups of few channels (depthwise), which have no pairs: all sums stay below 2**24, up
+  to which f32 has every integer.
 
 A sum of extremes can leave s32: of u8 after 65 793 products, of s8 after 131 071. So many have no arithmetic
 here, and are left to the definition.
+
+``vdpbf16ps`` adds the odd product, then the even one, and rounds each sum to nearest; it reads subnormal
+numbers as zero, and returns zero for them. So a sum of K products differs from that of widened numbers by
+K roundings of f32, as any order of adding up does, and by at most
+2**-126 (sum of all magnitudes of source and weights + K): nothing, unless everything is that small.
+
+Which channels lie next to each other decides whether a source is read where it lies: a depth of four takes
+``nhwc`` and every format with a multiple of four channels side by side. Weights have the digit of the depth
+innermost, behind the outputs of a vector: ``OhwI16o4i`` (:mod:`.weights`).
 """
 
 from __future__ import annotations
@@ -20,49 +40,83 @@ from typing import NamedTuple
 
 from relayout.dtypes import DType
 from relayout.dtypes import dtype as as_dtype
-from relayout.kernels.conv.geometry import Geometry
+from relayout.kernels.conv.geometry import Geometry, is_spread
+from relayout.targets.machine import Machine
 
-__all__ = ["FLOATS", "PAIRS", "Arithmetic", "arithmetic_of"]
+__all__ = ["BF16_PAIRS", "FLOATS", "PAIRS", "QUADS", "SHIFTED_QUADS", "Arithmetic", "arithmetic_of"]
 
 LARGEST = {"s8": 128, "u8": 255}  # the largest magnitude of a value
 EXACT = 1 << 24  # up to which f32 counts
 
 
 class Arithmetic(NamedTuple):
-    """How many neighbouring input channels are multiplied at once, and in which types."""
+    """How many neighbouring input channels are multiplied at once, in which types, and by what."""
 
     operand: str
     """The type of source elements as the tile reads them; packed rows have it."""
     sums: str
     depth: int
     """Input channels of one step."""
+    dot: str = ""
+    """The instruction that adds up products of narrow numbers; empty: plain multiplications, of weights that
+    are widened to ``operand`` first."""
+    shift: int = 0
+    """What is added to each element of the source as it is loaded."""
 
     @property
     def element(self) -> int:
         """Bytes of a source element."""
         return as_dtype(self.operand).bits // 8
 
+    @property
+    def step(self) -> int:
+        """Bytes of the neighbouring channels that are multiplied at once."""
+        return self.element * self.depth
+
 
 FLOATS = Arithmetic("f32", "f32", 1)
 PAIRS = Arithmetic("s16", "s32", 2)
+BF16_PAIRS = Arithmetic("bf16", "f32", 2, "vdpbf16ps")
+QUADS = Arithmetic("u8", "s32", 4, "vpdpbusd")
+SHIFTED_QUADS = Arithmetic("s8", "s32", 4, "vpdpbusd", 128)
 
 
-def arithmetic_of(src: DType, weights: DType, geometry: Geometry) -> Arithmetic | None:
+def arithmetic_of(src: DType, weights: DType, geometry: Geometry, machine: Machine) -> Arithmetic | None:
     """The arithmetic for a source and weights of these types, or None where there is none.
 
     >>> from relayout import dtype
+    >>> from relayout.targets.machine import machine
     >>> g = Geometry(1, 1, 64, 64, (1, 9, 9), (1, 7, 7), (1, 3, 3), *[(1, 1, 1)] * 2, (0, 0, 0))
-    >>> arithmetic_of(dtype("u8"), dtype("s8"), g).sums, arithmetic_of(dtype("bf16"), dtype("bf16"), g).sums
-    ('s32', 'f32')
+    >>> for cpu in ("x86-64-v3", "znver4"):
+    ...     for name in ("u8", "bf16"):
+    ...         made = arithmetic_of(dtype(name), dtype("s8" if name == "u8" else name), g, machine(cpu))
+    ...         print(cpu, made.operand, made.sums, made.depth, made.dot or "-")
+    x86-64-v3 s16 s32 2 -
+    x86-64-v3 f32 f32 1 -
+    znver4 u8 s32 4 vpdpbusd
+    znver4 bf16 f32 2 vdpbf16ps
     """
     names = src.name, weights.name
+    found: Arithmetic | None
     if all(name in ("f32", "f16", "bf16") for name in names):
-        return FLOATS
+        dots = names == ("bf16", "bf16") and machine.has("avx512bf16") and machine.vector == 64
+        return BF16_PAIRS if dots and _divides(geometry, BF16_PAIRS, machine) else FLOATS
     if src.name not in LARGEST or weights.name != "s8":
         return None
     largest = geometry.inputs * geometry.taps * LARGEST[src.name] * LARGEST["s8"]
-    if largest < EXACT:
-        return FLOATS
     if largest >= 1 << 31:
         return None
+    if machine.has("avx512vnni") and machine.vector == 64:
+        found = QUADS if src.name == "u8" else SHIFTED_QUADS
+        if _divides(geometry, found, machine):
+            return found
+    if largest < EXACT:
+        return FLOATS
     return PAIRS if geometry.groups == 1 or geometry.inputs % 2 == 0 else None
+
+
+def _divides(geometry: Geometry, how: Arithmetic, machine: Machine) -> bool:
+    """Whether channels that are multiplied at once are of one group."""
+    if is_spread(geometry, machine.vector // 4):
+        return False
+    return geometry.groups == 1 or geometry.inputs % how.depth == 0

@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 from relayout.ir.builder import Function, Operand
 from relayout.ir.kernel import digits
-from relayout.ir.types import FLOAT, I8, I64, PTR, Value, constant, vector
+from relayout.ir.types import FLOAT, I8, I32, I64, PTR, Value, constant, vector
 from relayout.ir.vectors import pieces_of
 from relayout.kernels.conv.direct import Direct
+from relayout.kernels.conv.dot import declared
 from relayout.kernels.conv.epilogue import Epilogue, Writer
 from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.module import Module, Vectors
+from relayout.kernels.conv.offsets import offsets_function
 from relayout.kernels.conv.planning import Problem
 from relayout.kernels.conv.sides import offset_code
 from relayout.kernels.conv.tile import WORD, Tile, lanes_of, tile_function
@@ -103,7 +105,7 @@ class _Module(Module):
 
     def text(self) -> str:
         """With the reorders of rows."""
-        return "\n".join([super().text(), *self.rows])
+        return "\n".join([declared(self.nest.arithmetic, self.lanes), super().text(), *self.rows])
 
     # -- a task ---------------------------------------------------------------------------------------------
 
@@ -116,6 +118,10 @@ class _Module(Module):
         row, last = self.block(rows, nest.rows, h)
         column, end = self.block(columns, nest.columns, x)
         self.packed, self.results = self.scratch, b.gep(self.scratch, nest.packed)
+        self.offsets = b.gep(self.scratch, nest.packed + nest.unpacked + nest.carried)
+        if nest.offset:
+            word = vector(self.lanes, I32)
+            b.store(constant(word, nest.arithmetic.shift * 0x01010101), self.offsets, word.bytes)
         total, following = len(nest.places), b.add(chunk, 1)
         begin, stop = (b.udiv(b.mul(number, total), nest.chunks) for number in (chunk, following))
         if nest.carried:
@@ -132,7 +138,13 @@ class _Module(Module):
             place = self.vectors(number)
             here = place._replace(src=b.gep(source, place.src), dst=b.gep(target, place.dst))
             tiles = self._rows if nest.borders else self._tiles
-            self.by_kind(place, lambda k: tiles(k, here, plane, row, last, column, end))
+
+            def of_kind(k: int) -> None:
+                if nest.offset:
+                    self.b.call(self._offsets(k), here.weights, self.offsets)
+                tiles(k, here, plane, row, last, column, end)
+
+            self.by_kind(place, of_kind)
 
         b.loop(begin, stop, 1, group)
         if nest.unpacks:
@@ -157,7 +169,7 @@ class _Module(Module):
     ) -> None:
         """All tiles of a group: blocks of rows, then of pixels; what is left over in smaller ones."""
         b, nest = self.b, self.nest
-        extra = self.of_channel(here.channel)
+        extra = self._extra(here)
         _, _, h, x = nest.dims
         block = nest.block
 
@@ -178,7 +190,7 @@ class _Module(Module):
     ) -> None:
         """All tiles of a group, row by row, where taps fall outside: each tile knows which columns do."""
         b, nest, g = self.b, self.nest, self.nest.geometry
-        extra = self.of_channel(here.channel)
+        extra = self._extra(here)
         _, _, h, x = nest.dims
 
         def one(i: Value) -> None:
@@ -344,37 +356,54 @@ class _Module(Module):
             return 0
         return pitch if len(nest.loops) > 1 or nest.source_bytes > nest.weights_bytes else 0
 
+    def _extra(self, here: Vectors) -> list[Value]:
+        """Where bias and scale of a group lie, and what its sums begin with."""
+        return [*self.of_channel(here.channel), *[self.offsets] * self.nest.offset]
+
+    def _offsets(self, kind: int) -> str:
+        """The name of a function that works out what the sums of a group begin with."""
+        name = f"offsets{kind}"
+        if name not in self.functions:
+            self.functions[name] = offsets_function(name, self._made(kind, 1, 1), self.nest.machine)
+        return name
+
     def _tile(self, kind: int, rows: int, columns: int, at: tuple[int, Span] | None = None) -> str:
         """The name of a tile function, which is written when it is first asked for."""
-        nest, group = self.nest, self.nest.kinds[kind]
+        nest = self.nest
         name = f"tile{kind}_{rows}x{columns}" + (f"_{at[0]}" if at else "")
         if name not in self.functions:
-            _, _, h, x = nest.dims
-            places = [(i, j) for i in range(rows) for j in range(columns)]
-            outside: tuple[tuple[int, ...], ...] = ()
-            if at is not None and at[1].outside:
-                taps = range(nest.geometry.kernel[2])
-                outside = tuple(tuple(p for p, t in at[1].outside if t == tap) for tap in taps)
-            tile = Tile(
-                nest.arithmetic,
-                nest.weights_type,
-                tuple(i * h.src + j * x.src for i, j in places),
-                tuple(i * h.dst + j * x.dst for i, j in places),
-                group.weights,
-                group.pieces,
-                group.valid,
-                nest.loops,
-                nest.taps,
-                nest.counters,
-                outside,
-                nest.spread,
-                nest.steps,
-                group.widths,
-                group.shifts,
-                PREFETCH_BYTES if nest.weights_bytes > nest.machine.l1 else 0,
-                self._pitch() if rows == 1 else 0,
-            )
+            tile = self._made(kind, rows, columns, at)
             epilogue = Writer(tile, nest, self.epilogue)
-            extra = ("bias", "scale", *self.epilogue.names)
+            extra = ("bias", "scale", *["offsets"] * nest.offset, *self.epilogue.names)
             self.functions[name] = tile_function(name, tile, nest.machine, extra, epilogue)
         return name
+
+    def _made(self, kind: int, rows: int, columns: int, at: tuple[int, Span] | None = None) -> Tile:
+        """What a tile of so many pixels computes."""
+        nest, group = self.nest, self.nest.kinds[kind]
+        _, _, h, x = nest.dims
+        places = [(i, j) for i in range(rows) for j in range(columns)]
+        outside: tuple[tuple[int, ...], ...] = ()
+        if at is not None and at[1].outside:
+            taps = range(nest.geometry.kernel[2])
+            outside = tuple(tuple(p for p, t in at[1].outside if t == tap) for tap in taps)
+        return Tile(
+            nest.arithmetic,
+            nest.weights_type,
+            tuple(i * h.src + j * x.src for i, j in places),
+            tuple(i * h.dst + j * x.dst for i, j in places),
+            group.weights,
+            group.pieces,
+            group.valid,
+            nest.loops,
+            nest.taps,
+            nest.counters,
+            outside,
+            nest.spread,
+            nest.steps,
+            group.widths,
+            group.shifts,
+            PREFETCH_BYTES if nest.weights_bytes > nest.machine.l1 else 0,
+            self._pitch() if rows == 1 else 0,
+            nest.offset,
+        )

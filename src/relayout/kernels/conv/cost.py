@@ -141,7 +141,9 @@ class Model:
             patterns = inputs if crosses else 0  # in registers
             room = registers - inputs - patterns - 2
         else:
-            spare = 1 if nest.arithmetic.depth == 1 else 3  # pairs are multiplied first, then added
+            how = nest.arithmetic
+            added = how.depth == 1 or how.dot  # by the instruction that multiplies
+            spare = (1 if added else 3) + bool(how.shift)
             room = (registers - len(nest.taps) * vectors - spare) // vectors
         return max(1, min(room, MOST_PIXELS))
 

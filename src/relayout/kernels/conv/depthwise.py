@@ -63,11 +63,11 @@ from relayout.ir.vectors import Piece
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.cost import Facts
 from relayout.kernels.conv.direct import Place
-from relayout.kernels.conv.geometry import Geometry, Span, few_borders, rows_have_taps, spans
+from relayout.kernels.conv.geometry import Geometry, Span, few_borders, is_spread, rows_have_taps, spans
 from relayout.kernels.conv.planning import Problem
 from relayout.kernels.conv.sides import LEAST, Side, pieces_at, places_of, side_of
 from relayout.kernels.conv.tile import lanes_of, registers_of
-from relayout.kernels.conv.weights import Weights, is_spread, weights_of
+from relayout.kernels.conv.weights import Weights, weights_of
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
 from relayout.records import dataclass, replace

@@ -49,6 +49,9 @@ from relayout.targets.machine import LINE, Machine
 __all__ = ["Block", "Cut", "Direct", "Group", "Packing", "Place"]
 
 
+MANY = {2: "pairs", 4: "fours"}
+
+
 class Group(NamedTuple):
     """Vectors of output channels that one tile computes."""
 
@@ -163,11 +166,15 @@ class Direct:
     @property
     def counters(self) -> tuple[str, ...]:
         """For the loops over planes and rows of taps what says how many are inside; see :class:`.Tile`."""
+        names = zip(self.counters_of_axes, self.geometry.kernel, strict=False)
+        return tuple(name for name, taps in names if taps > 1) if self.borders else ()
+
+    @property
+    def counters_of_axes(self) -> tuple[str, str]:
+        """The same for planes and rows, empty for those that have one tap, or all taps inside."""
         g = self.geometry
-        names = (
-            ("deep", "high")[axis] * (not g.always_inside(axis)) for axis in (0, 1) if g.kernel[axis] > 1
-        )
-        return tuple(names) if self.borders else ()
+        deep, high = (self.borders and g.kernel[axis] > 1 and not g.always_inside(axis) for axis in (0, 1))
+        return "deep" * deep, "high" * high
 
     @property
     def order(self) -> tuple[object, ...]:
@@ -232,9 +239,23 @@ class Direct:
         return _lines(self.packing.size) if self.packing is not None and self.packing.by_tasks else 0
 
     @property
+    def offset(self) -> bool:
+        """Whether zeros of the source, as it is multiplied, are another number than 0."""
+        return self.arithmetic.shift != 0
+
+    @property
+    def offsets(self) -> int:
+        """Of what sums begin with there, for one group; see :mod:`.offsets`."""
+        if not self.offset:
+            return 0
+        rows = [self.geometry.kernel[axis] for axis, name in enumerate(self.counters_of_axes) if name]
+        vectors = max(group.vectors for group in self.kinds)
+        return _lines((1 + prod(rows) * vectors) * self.machine.vector)
+
+    @property
     def slot(self) -> int:
         """Of scratch for one part of the work."""
-        return self.packed + self.unpacked + self.carried
+        return self.packed + self.unpacked + self.carried + self.offsets
 
     def clears(self, dst: MemoryDesc) -> bool:
         """Whether all padding of a destination is written: zeros behind the last channel.
@@ -257,7 +278,9 @@ class Direct:
         if len(self.taps) > 1:
             words.append(f"{len(self.taps)} taps at once")
         if self.arithmetic.depth > 1:
-            words.append(f"pairs of {self.arithmetic.operand} added up in {self.arithmetic.sums}")
+            how = self.arithmetic
+            by = f" by {how.dot}" * bool(how.dot)
+            words.append(f"{MANY[how.depth]} of {how.operand} added up in {how.sums}{by}")
         if self.spread:
             words.append("lanes of several groups")
         if self.packs:

@@ -23,6 +23,7 @@ __all__ = [
     "Sizes",
     "Span",
     "few_borders",
+    "is_spread",
     "rows_have_taps",
     "share_inside",
     "spans",
@@ -90,6 +91,13 @@ class Geometry(NamedTuple):
     def inside(self) -> bool:
         """Whether every tap of every output falls on an input element."""
         return all(self.always_inside(axis) for axis in range(3))
+
+
+def is_spread(geometry: Geometry, lanes: int) -> bool:
+    """Whether a vector holds output channels of several groups."""
+    outputs = geometry.outputs
+    few = geometry.groups > 1 and 0 < outputs < lanes and lanes % outputs == 0
+    return few and geometry.inputs <= outputs
 
 
 class Span(NamedTuple):

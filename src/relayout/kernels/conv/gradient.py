@@ -42,10 +42,10 @@ from typing import NamedTuple
 
 from relayout.dtypes import dtype
 from relayout.ir.vectors import Piece
-from relayout.kernels.conv.geometry import Geometry
+from relayout.kernels.conv.geometry import Geometry, is_spread
 from relayout.kernels.conv.sides import Side, pieces_at, places_of, side_of
 from relayout.kernels.conv.tile import WORD, lanes_of, registers_of
-from relayout.kernels.conv.weights import Weights, is_spread
+from relayout.kernels.conv.weights import Weights
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
 from relayout.records import dataclass, replace

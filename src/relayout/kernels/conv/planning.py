@@ -16,10 +16,10 @@ from relayout.ir.vectors import Piece, pieces_of
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.cost import FACTS
 from relayout.kernels.conv.direct import Block, Cut, Direct, Group, Packing, Place
-from relayout.kernels.conv.geometry import Geometry, few_borders, rows_have_taps
+from relayout.kernels.conv.geometry import Geometry, few_borders, is_spread, rows_have_taps
 from relayout.kernels.conv.sides import Side, pieces_at, places_of, side_of
 from relayout.kernels.conv.tile import WORD, lanes_of, registers_of
-from relayout.kernels.conv.weights import Weights, is_spread, weights_of
+from relayout.kernels.conv.weights import Weights, in_steps, weights_of
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit, Layout
 from relayout.loops.nest import Loop, joined
@@ -67,12 +67,12 @@ def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
     source, target = side_of(src), side_of(dst)
     if found is None or source is None or target is None:
         return
-    pitch = ceil(geometry.groups * geometry.inputs / arithmetic.depth) * arithmetic.depth * arithmetic.element
+    pitch = ceil(geometry.groups * geometry.inputs / arithmetic.depth) * arithmetic.step
     if pitch % (FACTS.apart // 8) == 0:
         pitch += LINE
     ways = []
-    if src.dtype.name == "f32" == arithmetic.operand and not _collides(source, geometry):
-        ways += [False] * (_direct_loops(source, geometry, found, lanes, spread) is not None)
+    if src.dtype.name == arithmetic.operand and not _collides(source, geometry, arithmetic):
+        ways += [False] * (_direct_loops(source, geometry, arithmetic, found, lanes, spread) is not None)
     if not (ways and geometry.inside):
         ways += [True] * (_packed_loops(geometry, arithmetic, found, pitch, 0, spread) is not None)
     size = dst.dtype.bits // 8
@@ -87,7 +87,7 @@ def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
             cut = _groups(
                 geometry,
                 found,
-                (None, arithmetic.element) if packs else (source, WORD),
+                (None if packs else source, arithmetic.element),
                 (None, WORD) if unpacks else (target, size),
                 lanes,
                 vectors,
@@ -157,15 +157,16 @@ def with_loops(nest: Direct, cut: Cut | None = None) -> Direct:
         plane = nest.packed_rows * nest.packed_columns * nest.pitch
         loops = _packed_loops(g, nest.arithmetic, found, nest.pitch, plane, spread, together)
     else:
-        loops = _direct_loops(nest.src, g, found, lanes_of(nest.machine), spread, together)
+        lanes = lanes_of(nest.machine)
+        loops = _direct_loops(nest.src, g, nest.arithmetic, found, lanes, spread, together)
     assert loops is not None
     return replace(nest, loops=loops)
 
 
-def _collides(side: Side, geometry: Geometry) -> bool:
+def _collides(side: Side, geometry: Geometry, arithmetic: Arithmetic) -> bool:
     """Whether pixels that were picked out lie so far apart that all fall into one set of the L1 cache."""
     step = side.steps[2] if side.is_plain else 0
-    return step > geometry.groups * geometry.inputs * WORD and step % FACTS.apart == 0
+    return step > geometry.groups * geometry.inputs * arithmetic.element and step % FACTS.apart == 0
 
 
 def _patterns(geometry: Geometry, lanes: int) -> tuple[tuple[int, ...], ...]:
@@ -175,13 +176,19 @@ def _patterns(geometry: Geometry, lanes: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _direct_loops(
-    side: Side, geometry: Geometry, weights: Weights, lanes: int, spread: bool, together: bool = False
+    side: Side,
+    geometry: Geometry,
+    arithmetic: Arithmetic,
+    weights: Weights,
+    lanes: int,
+    spread: bool,
+    together: bool = False,
 ) -> Loops | None:
     """The loops of the sum over a source that the tile takes as it is, or None where it does not."""
     if not side.is_plain or not (geometry.inside or _takes_borders(geometry, spread)):
         return None
     innermost = side.channels[-1]
-    dense = (innermost.weight, innermost.stride) == (1, WORD)
+    dense = (innermost.weight, innermost.stride) == (1, arithmetic.element)
     if not dense and (spread or geometry.pixels > 1 or not geometry.inside):
         return None
     outer = [d.weight for d in side.channels[:-1]]
@@ -193,7 +200,10 @@ def _direct_loops(
         within = geometry.inputs
         if geometry.groups > 1 and any(weight % within and within % weight for weight in outer):
             return None
-        channels = _channels(within, side.channels, weights.inputs)
+        steps = in_steps(side.channels, arithmetic.depth, arithmetic.element)
+        if steps is None or within % arithmetic.depth:
+            return None
+        channels = _channels(within // arithmetic.depth, steps, weights.inputs)
     if channels is None:
         return None
     taps = _taps(geometry, side.steps, weights, together)
@@ -225,7 +235,7 @@ def _packed_loops(
     channels: Loops | None = ()
     if not spread:
         steps = ceil(geometry.inputs / arithmetic.depth)
-        dense = (Digit(1, steps, arithmetic.depth * arithmetic.element),)
+        dense = (Digit(1, steps, arithmetic.step),)
         channels = _channels(steps, dense, weights.inputs)
     if channels is None:
         return None

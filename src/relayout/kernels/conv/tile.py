@@ -29,8 +29,9 @@ Groups of fewer channels than lanes (depthwise and ResNeXt's convolutions) take 
 several groups are computed at once, so what a lane is multiplied by differs from group to group. A vector of
 neighbouring input channels is loaded, and spread by a pattern.
 
-Integers are multiplied two at a time (:mod:`.arithmetic`): an element of the source is then a pair of s16,
-and so is each lane of the weights.
+Narrow numbers are multiplied two or four at a time (:mod:`.arithmetic`): an element of the source is then a
+pair of s16, say, and so is each lane of the weights (:mod:`.dot`). Where the zero of the source is another
+number than 0, sums begin with what that adds to them (:mod:`.offsets`).
 """
 
 from __future__ import annotations
@@ -39,12 +40,11 @@ from collections.abc import Callable, Sequence
 from itertools import chain, product
 from math import prod
 
-from relayout.dtypes import dtype
 from relayout.ir.builder import Function
-from relayout.ir.conversions import convert
-from relayout.ir.types import FLOAT, I1, I16, I32, I64, PTR, Value, constant, integer, vector
+from relayout.ir.types import I1, I32, I64, PTR, Value, constant
 from relayout.ir.vectors import Piece, load_pieces, pieces_of, store_pieces
 from relayout.kernels.conv.arithmetic import Arithmetic
+from relayout.kernels.conv.dot import Dot
 from relayout.loops.nest import Loop
 from relayout.records import dataclass
 from relayout.targets.machine import Machine
@@ -107,6 +107,9 @@ class Tile:
         where they begin, in bytes behind the pixel.
     ahead : int
         How many bytes ahead weights are prefetched; 0: not at all.
+    offset : bool
+        Whether zeros of the source are another number than 0: then ``offsets`` is one of the further
+        arguments.
     pitch : int
         If the next tile's pixels follow this one's and are to be prefetched: bytes from one to the next,
         all of which the innermost loop of the sum goes over. 0: nothing is asked for.
@@ -129,6 +132,12 @@ class Tile:
     shifts: tuple[int, ...] = ()
     ahead: int = 0
     pitch: int = 0
+    offset: bool = False
+
+    @property
+    def counted(self) -> dict[Loop, str]:
+        """The loops over rows of taps that may be skipped, and the argument that says how many are not."""
+        return {loop: count for loop, count in zip(self.loops, self.counters, strict=False) if count}
 
 
 def in_blocks(
@@ -186,10 +195,8 @@ class _Writer:
 
     def __init__(self, name: str, tile: Tile, machine: Machine, extra: Sequence[str]) -> None:
         self.tile, self.lanes = tile, lanes_of(machine)
-        self.sum = vector(self.lanes, FLOAT if tile.arithmetic.sums == "f32" else I32)
-        self.factor = self.sum if tile.arithmetic.depth == 1 else vector(2 * self.lanes, I16)
         loops = tuple(loop for loop in tile.loops if loop.extent > 1)
-        self.counts = {loop: count for loop, count in zip(tile.loops, tile.counters, strict=False) if count}
+        self.counts = tile.counted
         self.columns = loops[len(tile.counters)] if len(tile.outside) > 1 and len(tile.taps) == 1 else None
         self.outside = tile.outside  # for each tap of a turn, where the writer is now
         whole = tile.loops[: len(tile.counters) + 1] if tile.counters or tile.outside else ()
@@ -199,10 +206,12 @@ class _Writer:
         arguments = dict.fromkeys(("src", "weights", "dst", *extra), PTR)
         arguments |= dict.fromkeys(COUNTS if self.counts else (), I64)
         self.b = Function(name, arguments, machine, "internal", "noinline")
+        self.dot = Dot(self.b, tile.arithmetic, tile.weights_type, self.lanes)
+        self.sum, self.factor = self.dot.sum, self.dot.factor
 
     def text(self, epilogue: Emit) -> str:
         b, tile = self.b, self.tile
-        starts = self.rows_outside() * len(tile.src)
+        starts = (self.offsets() if tile.offset else self.rows_outside()) * len(tile.src)
         outer, inner = self.loops
         if outer:
             sums = iter(self.totals(outer, inner, starts))
@@ -226,7 +235,7 @@ class _Writer:
         That is zero, unless one of the weights is no number or infinite: it is enough to know the largest.
         """
         b, tile, words = self.b, self.tile, self.sum.of(I32)
-        if not self.counts:
+        if not self.counts or tile.arithmetic.sums != "f32":
             return [constant(self.sum, 0)] * len(tile.weights)
         loops = [loop for loop in tile.loops if loop not in self.counts]
         places = [b.alloca(words.bytes, words.bytes) for _ in tile.weights]
@@ -244,8 +253,10 @@ class _Writer:
                 return b.repeat(0, loop.extent, 1, [weights, *found], turn, True)[1:]
             found = list(found)
             for (_, place), (v, at) in product(tile.taps, enumerate(tile.weights)):
-                size = b.and_(b.bits(self.load_weights(b.gep(weights, place + at))), 0x7FFFFFFF)
-                found[v] = b.intrinsic("umax", found[v], size)
+                bits = b.bits(self.dot.weights(b.gep(weights, place + at)))
+                for one in (bits,) if tile.arithmetic.depth == 1 else (bits, b.shl(bits, 16)):
+                    size = b.and_(one, 0x7FFFFFFF if tile.arithmetic.depth == 1 else 0x7FFF0000)
+                    found[v] = b.intrinsic("umax", found[v], size)
             return found
 
         def rows(left: list[Loop], weights: Value, inside: Value) -> None:
@@ -274,6 +285,26 @@ class _Writer:
         b.when(some, lambda: rows(list(self.counts), b["weights"], constant(I1, 1)))
         reals = [b.load(self.sum, place, words.bytes) for place in places]
         return [b.fmul(real, 0.0) for real in reals]
+
+    def offsets(self) -> list[Value]:
+        """What sums begin with, of the rows of taps that are inside (:mod:`.offsets`)."""
+        b, vectors, size = self.b, len(self.tile.weights), self.sum.bytes
+        found = [constant(self.sum, 0)] * vectors
+
+        def rows(left: list[Loop], at: Value, found: list[Value]) -> list[Value]:
+            if not left:
+                parts = [b.load(self.sum, b.gep(at, v * size), size) for v in range(vectors)]
+                return [b.add(*pair) for pair in zip(found, parts, strict=True)] if self.counts else parts
+            apart = prod(loop.extent for loop in left[1:]) * vectors * size
+            count = self.counts[left[0]]
+
+            def turn(_: Value, given: list[Value]) -> list[Value]:
+                return [b.gep(given[0], apart), *rows(left[1:], given[0], given[1:])]
+
+            first = b.gep(at, b[FIRST[count]], apart)
+            return b.repeat(0, b[count], 1, [first, *found], turn, True)[1:]
+
+        return rows(list(self.counts), b.gep(b["offsets"], size), found)
 
     def turns(
         self,
@@ -358,7 +389,7 @@ class _Writer:
         """One turn: an element of each pixel goes to all lanes, for all taps that it belongs to."""
         b, tile = self.b, self.tile
         streams = [[place + at for at in tile.weights] for _, place in tile.taps]
-        vectors = [[self.load_weights(b.gep(weights, at)) for at in tap] for tap in streams]
+        vectors = [[self.dot.weights(b.gep(weights, at)) for at in tap] for tap in streams]
         for at in chain.from_iterable(streams) if tile.ahead else ():
             self.prefetch(b.gep(weights, at + tile.ahead))
         uses: dict[int, list[tuple[int, int]]] = {}
@@ -367,12 +398,18 @@ class _Writer:
                 outside = self.outside and p in self.outside[tap]
                 uses.setdefault(OUTSIDE if outside else at + behind, []).append((p, tap))
         for at in sorted(uses):
-            every = constant(self.factor, 0) if at == OUTSIDE else self.load_everywhere(b.gep(src, at))
+            every = self.nothing() if at == OUTSIDE else self.dot.everywhere(b.gep(src, at))
             for p, tap in uses[at]:
                 for v, y in enumerate(vectors[tap]):
                     number = p * len(tile.weights) + v
-                    sums[number] = self.add_product(every, y, sums[number])
+                    sums[number] = self.dot.add(every, y, sums[number])
         return sums
+
+    def nothing(self) -> Value:
+        """What counts as zero in the source, in all lanes."""
+        if not self.tile.offset:
+            return constant(self.factor, 0)
+        return self.b.load(self.factor, self.b["offsets"], self.factor.bytes)
 
     def prefetch(self, pointer: Value) -> None:
         """Prefetch a line to the L1 cache; to L2 only, it costs 5 to 10 % of all time."""
@@ -389,44 +426,12 @@ class _Writer:
         b, tile = self.b, self.tile
         straight = tuple(range(self.lanes))
         for v, at in enumerate(tile.weights):
-            vectors = [self.load_weights(b.gep(weights, at + step)) for step in tile.steps]
+            vectors = [self.dot.weights(b.gep(weights, at + step)) for step in tile.steps]
             for p, place in enumerate(tile.src):
                 pieces = pieces_of(0, tile.widths[v], 0)
                 channels = load_pieces(b, self.sum, b.gep(src, place + tile.shifts[v]), pieces)
                 number = p * len(tile.weights) + v
                 for picks, y in zip(tile.spread, vectors, strict=True):
                     x = channels if picks == straight else b.shuffle(channels, picks)
-                    sums[number] = self.add_product(x, y, sums[number])
+                    sums[number] = self.dot.add(x, y, sums[number])
         return sums
-
-    def load_everywhere(self, pointer: Value) -> Value:
-        """An element of the source (or a pair) in all lanes."""
-        x = self.b.load(self.sum.element, pointer, self.tile.arithmetic.element)
-        return self.b.bitcast(self.b.splat(x, self.lanes), self.factor)
-
-    def load_weights(self, pointer: Value) -> Value:
-        """A vector of weights, widened to what is multiplied."""
-        b, kind = self.b, dtype(self.tile.weights_type)
-        raw = b.load(self.factor.of(integer(kind.bits)), pointer)
-        return b.bitcast(convert(b, raw, kind, dtype(self.tile.arithmetic.operand)), self.factor)
-
-    def add_product(self, x: Value, y: Value, total: Value) -> Value:
-        """``total + x * y`` in each lane; of pairs the sum of both products."""
-        b = self.b
-        if self.tile.arithmetic.depth == 1:
-            return b.fmuladd(x, y, total)
-        if b.machine.triple.startswith("x86_64"):
-            return b.add(total, b.call_value(self.sum, PAIR_PRODUCTS[self.lanes], x, y))
-        for half in (0, 1):
-            picks = range(half, 2 * self.lanes, 2)
-            one, two = (b.sext(b.shuffle(value, picks), I32) for value in (x, y))
-            total = b.add(total, b.mul(one, two))
-        return total
-
-
-PAIR_PRODUCTS = {
-    4: "llvm.x86.sse2.pmadd.wd",
-    8: "llvm.x86.avx2.pmadd.wd",
-    16: "llvm.x86.avx512.pmaddw.d.512",
-}
-"""Products of pairs, added up: what x86 processors have for it, by the number of sums."""

@@ -1,0 +1,109 @@
+"""The code of one step of a sum: load, multiply, add.
+
+What a tile does with a vector of weights and an element of the source depends on the arithmetic alone
+(:mod:`.arithmetic`), and is written here, once for all tiles::
+
+    depth 1      sum += x * w                       x, w: lanes of f32
+    pairs        sum += x0 * w0 + x1 * w1           in each lane two neighbouring s16, or bf16
+    fours        sum += x0 * w0 + ... + x3 * w3     in each lane four neighbouring bytes
+
+``x`` is an element of the source, or the neighbours that are multiplied at once, in all lanes. Registers of
+neighbours have the type of 32-bit words: they are loaded, spread and compared as words, and only the
+instruction looks at their parts.
+"""
+
+from __future__ import annotations
+
+from relayout.dtypes import dtype
+from relayout.ir.builder import Builder
+from relayout.ir.conversions import convert
+from relayout.ir.types import BFLOAT, FLOAT, I16, I32, Value, integer, vector
+from relayout.kernels.conv.arithmetic import Arithmetic
+
+__all__ = ["Dot", "declared"]
+
+PAIR_PRODUCTS = {
+    4: "llvm.x86.sse2.pmadd.wd",
+    8: "llvm.x86.avx2.pmadd.wd",
+    16: "llvm.x86.avx512.pmaddw.d.512",
+}
+"""Products of pairs, added up: what x86 processors have for it, by the number of sums."""
+
+INSTRUCTIONS = {
+    ("vpdpbusd", 4): "llvm.x86.avx512.vpdpbusd.128",
+    ("vpdpbusd", 8): "llvm.x86.avx512.vpdpbusd.256",
+    ("vpdpbusd", 16): "llvm.x86.avx512.vpdpbusd.512",
+    ("vdpbf16ps", 4): "llvm.x86.avx512bf16.dpbf16ps.128",
+    ("vdpbf16ps", 8): "llvm.x86.avx512bf16.dpbf16ps.256",
+    ("vdpbf16ps", 16): "llvm.x86.avx512bf16.dpbf16ps.512",
+}
+"""Instructions that add products to sums, by the number of sums."""
+
+
+def declared(arithmetic: Arithmetic, lanes: int) -> str:
+    """The declaration of an instruction; empty where there is none.
+
+    LLVM knows its intrinsics undeclared, but not by types that they had in earlier versions: the operands of
+    ``vpdpbusd`` are vectors of bytes as of LLVM 22, and were of words. A declaration with words serves all.
+
+    >>> from relayout.kernels.conv.arithmetic import QUADS
+    >>> declared(QUADS, 16)
+    'declare <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32>, <16 x i32>, <16 x i32>)'
+    """
+    if not arithmetic.dot:
+        return ""
+    sums = vector(lanes, FLOAT if arithmetic.sums == "f32" else I32)
+    factor = vector(2 * lanes, BFLOAT) if arithmetic.operand == "bf16" else vector(lanes, I32)
+    return f"declare {sums} @{INSTRUCTIONS[arithmetic.dot, lanes]}({sums}, {factor}, {factor})"
+
+
+class Dot:
+    """Writes steps of sums into a function.
+
+    Attributes
+    ----------
+    sum : Type
+        A vector of sums.
+    factor : Type
+        What is multiplied.
+    """
+
+    def __init__(self, b: Builder, arithmetic: Arithmetic, weights: str, lanes: int) -> None:
+        self.b, self.arithmetic, self.lanes, self.kind = b, arithmetic, lanes, dtype(weights)
+        self.sum = vector(lanes, FLOAT if arithmetic.sums == "f32" else I32)
+        self.factor = self.sum if arithmetic.depth == 1 else vector(lanes, I32)
+
+    def everywhere(self, pointer: Value) -> Value:
+        """An element of the source, or the neighbours that are multiplied at once, in all lanes."""
+        b, how = self.b, self.arithmetic
+        x = b.splat(b.load(self.factor.element, pointer, how.element), self.lanes)
+        if not how.shift:
+            return x
+        return b.xor(x, how.shift * 0x01010101)  # a byte that is added to without a carry
+
+    def weights(self, pointer: Value) -> Value:
+        """A vector of weights, as it is multiplied."""
+        b, how = self.b, self.arithmetic
+        if how.dot:
+            return b.load(self.factor, pointer, self.kind.bits // 8)
+        raw = b.load(vector(self.lanes * how.depth, integer(self.kind.bits)), pointer)
+        return b.bitcast(convert(b, raw, self.kind, dtype(how.operand)), self.factor)
+
+    def add(self, x: Value, y: Value, total: Value) -> Value:
+        """``total + x * y`` in each lane, of neighbours the sum of all products."""
+        b, how, lanes = self.b, self.arithmetic, self.lanes
+        if how.depth == 1:
+            return b.fmuladd(x, y, total)
+        if how.dot:
+            name = INSTRUCTIONS[how.dot, lanes]
+            if how.operand == "bf16":
+                x, y = (b.bitcast(one, vector(2 * lanes, BFLOAT)) for one in (x, y))
+            return b.call_value(self.sum, name, total, x, y)
+        x, y = (b.bitcast(one, vector(2 * lanes, I16)) for one in (x, y))
+        if b.machine.triple.startswith("x86_64"):
+            return b.add(total, b.call_value(self.sum, PAIR_PRODUCTS[lanes], x, y))
+        for half in (0, 1):
+            picks = range(half, 2 * lanes, 2)
+            one, two = (b.sext(b.shuffle(value, picks), I32) for value in (x, y))
+            total = b.add(total, b.mul(one, two))
+        return total
