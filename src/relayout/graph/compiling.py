@@ -19,6 +19,7 @@ from relayout.graph.graph import Graph, Value
 from relayout.graph.inference import inferred
 from relayout.graph.lowering.emission import emitted
 from relayout.graph.passes import fused, optimized, unfused
+from relayout.graph.passes.integers import in_integers
 from relayout.graph.passes.parts import in_parts
 from relayout.graph.plan import Plan, check_sizes, image_format, lowerable, plan
 from relayout.graph.run import Compiled, Run
@@ -66,7 +67,7 @@ def _planned(
     """The plan of the part of a graph that can be planned, with the rest behind it."""
     simple = inferred(optimized(head))
     check_sizes(simple)
-    made = fused(inferred(in_parts(simple)))
+    made = fused(inferred(in_parts(in_integers(simple))))
     with limited(threads):
         found = plan(unfused(made, keep=lambda node: lowerable(node, made)), format, pins)
     return found if tail is None else replace(found, tail=tail)

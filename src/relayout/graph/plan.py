@@ -32,6 +32,7 @@ from relayout.graph.lowering import (  # noqa: F401 (they fill the table of rule
     expressions,
     gathering,
     gradients,
+    integers,
     movement,
     normalizations,
     optimizers,

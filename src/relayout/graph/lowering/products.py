@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from relayout.graph.lowering.emission import Site
     from relayout.primitives.values import Value
 
-__all__: list[str] = []
+__all__ = ["as_rows", "flattened", "targets_of", "under"]
 
 
 def _each(case: Case, name: str, count: int) -> tuple[int, ...]:
@@ -258,7 +258,7 @@ def _by_matrix(
     rows = prod(out.dims[:-1])
     summand = steps
     steps, bias = _bias(steps, n)
-    flat = _flattened(steps, out.dims, (rows, n))
+    flat = flattened(steps, out.dims, (rows, n))
     if flat is None:
         return None
 
@@ -266,16 +266,16 @@ def _by_matrix(
         value = site.value(src)
         value = site.transposed(value, (1, 0)) if turned else site.reshaped(value, (rows, k))
         weights: Any = matrix
-        if _as_rows(value.desc, (rows, k)) is None:
+        if as_rows(value.desc, (rows, k)) is None:
             found = _renumbered(value.desc)
             if found is None:
                 value = site.sequence.reorder(value, row_major((rows, k), src.dtype))
             else:
                 value, weights = site.sequence.view(value, found[0]), permuted(matrix, found[1], 0)
         place, into = site.target(0, site.way.outputs[0])
-        dst = _under(place, (rows, n))
+        dst = under(place, (rows, n))
         if dst is None:  # a part of something, of which no layout says rows
-            into, dst = None, _under(site.way.outputs[0], (rows, n))
+            into, dst = None, under(site.way.outputs[0], (rows, n))
         assert dst is not None
         if into:
             into = {"dst": site.sequence.view(into["dst"], dst)}
@@ -296,14 +296,14 @@ def _by_matrix(
     plain = row_major((rows, k), src.dtype), row_major((rows, n), out.dtype)
     least = _product_cost(plain[0], (k, n), plain[1])
     for desc in dict.fromkeys((row_major(src.dims, src.dtype), *case.formats(src))):
-        source = plain[0] if turned else _as_rows(desc, (rows, k))
+        source = plain[0] if turned else as_rows(desc, (rows, k))
         if source is None:
-            seen = _under(desc, (rows, k))
+            seen = under(desc, (rows, k))
             found = None if seen is None else _renumbered(seen)
             if found is None:
                 continue
             source = found[0]
-        for target, dst in _targets(case, steps, (rows, n)):
+        for target, dst in targets_of(case, steps, (rows, n)):
             read = wanted(case, steps, target)
             cost = _product_cost(source, (k, n), dst)
             cost = added + (least if cost < ALIKE * least else cost)
@@ -354,7 +354,7 @@ SWAPPED = (0, 2, 1)
 
 def _turned(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:
     """Matrices of some dims, transposed; None where no layout says them."""
-    found = _under(desc, dims)
+    found = under(desc, dims)
     return None if found is None else found.permute_axes(SWAPPED)
 
 
@@ -400,7 +400,9 @@ def _whole(steps: Sequence[Step], out: Operand) -> list[Operand]:
 ALIKE = 1.05  # times the cost of a product with plain rows: estimates of others differ less by measuring
 
 
-def _targets(case: Case, steps: Sequence[Step], dims: tuple[int, ...]) -> list[tuple[MemoryDesc, MemoryDesc]]:
+def targets_of(
+    case: Case, steps: Sequence[Step], dims: tuple[int, ...]
+) -> list[tuple[MemoryDesc, MemoryDesc]]:
     """The formats in which matrices can be written, each with what it is under other dims.
 
     Row-major, as what is added to them comes, and as those who read the result behind views want it; where
@@ -409,7 +411,7 @@ def _targets(case: Case, steps: Sequence[Step], dims: tuple[int, ...]) -> list[t
     out = case.out
     several = [row_major(out.dims, out.dtype), *case.wishes.get(out.name, ())]
     several += [desc for one in _whole(steps, out) for desc in case.formats(one)]
-    return _written(out, ((one, _under(one, dims)) for one in several))
+    return _written(out, ((one, under(one, dims)) for one in several))
 
 
 def _written(
@@ -432,9 +434,9 @@ def _in_vectors(desc: MemoryDesc, least: int) -> bool:
     return columns == 1 or (last.stride == 1 and last.extent >= min(least, columns))
 
 
-def _as_rows(desc: MemoryDesc, dims: tuple[int, int]) -> MemoryDesc | None:
+def as_rows(desc: MemoryDesc, dims: tuple[int, int]) -> MemoryDesc | None:
     """A matrix whose rows are dense in pieces, wherever these begin; a copy pays where they are not."""
-    found = _under(desc, dims)
+    found = under(desc, dims)
     return found if found is not None and _in_vectors(found, VECTOR) else None
 
 
@@ -447,7 +449,7 @@ def _renumbered(desc: MemoryDesc) -> tuple[MemoryDesc, Renumbered] | None:
     return (found, renumbered) if _in_vectors(found, VECTOR) else None
 
 
-def _under(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:
+def under(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:
     """The same elements under other dims; None where no layout says it."""
     try:
         return MemoryDesc(dims, desc.dtype, unfused(reshaped(desc.layout, dims)))
@@ -466,7 +468,7 @@ def _bias(steps: list[Step], n: int) -> tuple[list[Step], NDArray[np.float32] | 
     return steps[1:], data.reshape(n).astype(np.float32)
 
 
-def _flattened(steps: list[Step], dims: tuple[int, ...], rows: tuple[int, int]) -> list[Step] | None:
+def flattened(steps: list[Step], dims: tuple[int, ...], rows: tuple[int, int]) -> list[Step] | None:
     """Post-ops with operands of two axes; None where one of them repeats along rows in between."""
     found = []
     for step in steps:
@@ -530,7 +532,7 @@ def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way
 
     def make(site: Site) -> Value:
         values = [seen(site, x, dims) for x, dims in zip((one, two), matrices, strict=True)]
-        dst = _under(site.way.outputs[0], (many, m, n))
+        dst = under(site.way.outputs[0], (many, m, n))
         assert dst is not None
         ops, operands, added = finished(site, [flat(step) for step in steps], dst, sums=True)
         made = primitives.Matmul(values[0].desc, values[1].desc, None, dst, post_ops=ops)
@@ -560,12 +562,12 @@ def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way
         if len({id(x) for x, _ in pairs if x.data is None}) > len(formats) and one.name != two.name:
             continue
         left, right = (
-            row_major(dims, x.dtype) if prod(x.dims) < prod(dims) else _under(desc, dims)
+            row_major(dims, x.dtype) if prod(x.dims) < prod(dims) else under(desc, dims)
             for (x, desc), dims in zip(pairs, matrices, strict=True)
         )
         if left is None or right is None:
             continue
-        for target, dst in _targets(case, steps, (many, m, n)):
+        for target, dst in targets_of(case, steps, (many, m, n)):
             cost = _products_cost(left, right, dst)
             ways.append(Way({**wanted(case, steps, target), **formats}, (target,), cost, make))
         for target, dst in by_columns:

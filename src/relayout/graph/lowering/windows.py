@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from relayout.primitives.primitive import Primitive
     from relayout.primitives.values import Value
 
-__all__: list[str] = []
+__all__ = ["windows_of"]
 
 NAMES = {
     **{one.onnx: name for name, one in REDUCTIONS.items() if one.onnx},
@@ -38,12 +38,35 @@ BEFORE = {"ReduceL1": "abs", "ReduceL2": "square", "ReduceSumSquare": "square"}
 
 @rule("MaxPool", "AveragePool")
 def pooling(case: Case) -> Iterator[Way] | None:
-    """A pooling without the places of maxima."""
+    """A pooling without the places of maxima; of bytes, which have no post-ops, their maxima."""
     src, steps = case.inputs[0], chain_of(case)
-    if src is None or steps is None or not case.floats or 0 in (*src.dims, *case.out.dims):
+    if src is None or steps is None or 0 in (*src.dims, *case.out.dims):
+        return None
+    bytewise = case.operator == "MaxPool" and src.dtype in ("u8", "s8") and src.kind.kind != "b" and not steps
+    if not (case.floats or bytewise):
         return None
     if len([one for one in case.outputs if one.name]) > 1 or len(src.dims) > 5:
         return None
+    found = windows_of(case, case.operator)
+    if found is None:
+        return None
+    algorithm, kernel, strides, pads, dilation = found
+
+    def build(desc: MemoryDesc, dst: MemoryDesc, ops: list[PostOp]) -> tuple[Primitive, list[Any]]:
+        return primitives.Pooling(desc, algorithm, kernel, strides, pads, dilation, dst, post_ops=ops), []
+
+    return following(case, src, steps, build, dims=case.out.dims)
+
+
+Numbers = tuple[int, ...]
+
+
+def windows_of(
+    case: Case, operator: str
+) -> tuple[str, Numbers, Numbers, list[tuple[int, int]], Numbers] | None:
+    """The algorithm of a pooling, its kernel, strides, padding and dilation; None where no primitive does it."""
+    src = case.inputs[0]
+    assert src is not None
     a, spatial = case.attributes, len(src.dims) - 2
     kernel = numbers(a["kernel_shape"])
     strides, dilation = (numbers(a.get(name) or (1,) * spatial) for name in ("strides", "dilations"))
@@ -59,17 +82,12 @@ def pooling(case: Case) -> Iterator[Way] | None:
     fronts = [front for front, _ in padding]
     if any(n >= r for pads in (fronts, ends) for n, r in zip(pads, reach, strict=True)):
         return None
-    algorithm = "max" if case.operator == "MaxPool" else "average_exclude_padding"
-    if case.operator == "AveragePool" and a["count_include_pad"] and any(map(any, padding)):
+    algorithm = "max" if operator == "MaxPool" else "average_exclude_padding"
+    if operator == "AveragePool" and a["count_include_pad"] and any(map(any, padding)):
         if longer:  # what a rounded-up size adds does not count
             return None
         algorithm = "average_include_padding"
-    pads = list(zip(fronts, ends, strict=True))
-
-    def build(desc: MemoryDesc, dst: MemoryDesc, ops: list[PostOp]) -> tuple[Primitive, list[Any]]:
-        return primitives.Pooling(desc, algorithm, kernel, strides, pads, dilation, dst, post_ops=ops), []
-
-    return following(case, src, steps, build, dims=case.out.dims)
+    return algorithm, kernel, strides, list(zip(fronts, ends, strict=True)), dilation
 
 
 @rule("GlobalAveragePool", "GlobalMaxPool")

@@ -29,6 +29,7 @@ from relayout.graph.operators import (  # noqa: F401 (they fill the table)
     gathering,
     gradients,
     images,
+    integers,
     learning,
     losses,
     making,

@@ -24,7 +24,7 @@ from relayout.graph.operators.windows import Size, Windows, dims_of_windows, per
 __all__ = ["counted", "places_of_largest"]
 
 
-def _infer_pool(
+def infer_pool(
     x: Fact,
     /,
     *,
@@ -43,7 +43,7 @@ def _infer_pool(
 
 
 def _infer_max_pool(x: Fact, /, **attributes: object) -> tuple[Fact, Fact]:
-    values = _infer_pool(x, **attributes)  # type: ignore[arg-type]
+    values = infer_pool(x, **attributes)  # type: ignore[arg-type]
     return values, Fact(values.dims, np.dtype(np.int64))
 
 
@@ -97,7 +97,7 @@ def _largest(values: Array, places: Array, windows: Windows) -> tuple[Array, Arr
     return values, places
 
 
-@operator("AveragePool", infer=_infer_pool)
+@operator("AveragePool", infer=infer_pool)
 def average_pool(
     x: Array,
     /,
@@ -135,7 +135,7 @@ def _counted(windows: Windows, axis: int, padding: bool) -> Array:
     return np.asarray(((taps >= first) & (taps < last)).sum(axis=1))
 
 
-@operator("LpPool", infer=_infer_pool)
+@operator("LpPool", infer=infer_pool)
 def lp_pool(
     x: Array,
     /,

@@ -32,6 +32,7 @@ from typing import Final
 
 from relayout.graph.graph import Graph, Node, Value, fresh
 from relayout.graph.operators.fused import FUSED
+from relayout.graph.operators.integers import CONV, MATMUL
 from relayout.graph.operators.registry import Fact, broadcast
 from relayout.graph.passes.rewriting import equal_dims
 from relayout.ops.functions import OF_ONNX
@@ -39,7 +40,9 @@ from relayout.ops.functions import OF_ONNX
 __all__ = ["FUSED", "fused", "unfused"]
 
 
-PRODUCTS: Final = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "relayout.ConvGradInput"))
+PRODUCTS: Final = frozenset(
+    ("Conv", "ConvTranspose", "Gemm", "MatMul", "relayout.ConvGradInput", CONV, MATMUL)
+)
 
 POOLS: Final = frozenset(
     ("AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool", "BatchNormalization", "Softmax")

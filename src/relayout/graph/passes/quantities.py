@@ -1,0 +1,95 @@
+"""What passes ask of quantised values: constants behind DequantizeLinear, with their scales and zero points."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from relayout.graph.graph import Array, Node
+from relayout.graph.passes.rewriting import Around, attribute
+
+__all__ = ["BYTES", "Steps", "bias_of", "dequantised", "quantised", "weights_of"]
+
+BYTES: Final = (np.dtype(np.uint8), np.dtype(np.int8))
+"""Data types of activations that kernels take."""
+
+
+class Steps(NamedTuple):
+    """A tensor of integers: the name of its value, the length of a step, the integer that stands for 0."""
+
+    name: str
+    scale: float
+    zero: int
+
+
+def _single(node: Node, around: Around) -> tuple[float, int] | None:
+    """Scale and zero point of a whole tensor, which are constants; None for others."""
+    scale = around.data(node.inputs[1])
+    zero = around.data(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros((), np.uint8)
+    if scale is None or zero is None or scale.size != 1 or zero.size != 1:
+        return None
+    if attribute(node, "block_size") or scale.dtype != np.float32 or zero.dtype not in (*BYTES, np.int32):
+        return None
+    found = float(scale.reshape(()))
+    return (found, int(zero.reshape(()))) if 1e-30 < found < 1e30 else None
+
+
+def dequantised(name: str, around: Around) -> Steps | None:
+    """The bytes that a value stands for, if it is a DequantizeLinear of bytes that move."""
+    node = around.node(name, "DequantizeLinear")
+    if node is None or around.dtype(node.inputs[0]) not in BYTES or around.data(node.inputs[0]) is not None:
+        return None
+    if around.dtype(name) != np.float32:
+        return None
+    found = _single(node, around)
+    return None if found is None else Steps(node.inputs[0], *found)
+
+
+def quantised(node: Node, around: Around) -> Steps | None:
+    """What a QuantizeLinear of f32 makes, if it makes bytes by one scale."""
+    if node.operator != "QuantizeLinear" or around.dtype(node.outputs[0]) not in BYTES:
+        return None
+    if around.dtype(node.inputs[0]) != np.float32 or attribute(node, "precision") not in (0, 1):
+        return None
+    found = _single(node, around)
+    return None if found is None else Steps(node.outputs[0], *found)
+
+
+def weights_of(name: str, axis: int, around: Around) -> tuple[Array, Array] | None:
+    """Constant weights as s8 whose zero is 0, and their scales, one or one for each index of an axis.
+
+    Weights of u8 whose zero point is 128 are the same numbers less 128; others are taken where all of them,
+    less their zero points, fit in s8.
+    """
+    node = around.node(name, "DequantizeLinear")
+    data = None if node is None else around.data(node.inputs[0])
+    if node is None or data is None or data.dtype not in BYTES or attribute(node, "block_size"):
+        return None
+    scale = around.data(node.inputs[1])
+    zero = around.data(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(1, np.int8)
+    if scale is None or zero is None or scale.dtype != np.float32:
+        return None
+    along = int(attribute(node, "axis")) % max(data.ndim, 1)
+    if scale.size > 1 and (along != axis % data.ndim or scale.shape != (data.shape[along],)):
+        return None
+    shape = tuple(-1 if k == along else 1 for k in range(data.ndim)) if zero.size > 1 else ()
+    moved = data.astype(np.int16) - zero.astype(np.int16).reshape(shape)
+    if moved.size and (moved.min() < -128 or moved.max() > 127):
+        return None
+    return moved.astype(np.int8), scale.reshape(-1)
+
+
+def bias_of(name: str, around: Around) -> Array | None:
+    """A constant bias in double precision, which may be quantised."""
+    if not name:
+        return np.zeros(1)
+    data = around.data(name)
+    if data is not None:
+        return data.astype(np.float64).reshape(-1) if data.dtype == np.float32 else None
+    node = around.node(name, "DequantizeLinear")
+    given: list[Any] = [] if node is None else [around.data(one) for one in node.inputs if one]
+    if len(given) < 2 or any(one is None for one in given):
+        return None
+    whole, scale, *zero = (one.astype(np.float64).reshape(-1) for one in given)
+    return np.asarray((whole - (zero[0] if zero else 0)) * scale)

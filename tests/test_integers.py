@@ -1,0 +1,236 @@
+"""Quantised networks: products of integers are what the network says, on kernels, and ONNX Runtime's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+
+import quantised_models as models
+import relayout
+from relayout.bench.zoo.quantising import KINDS, quantise
+from relayout.graph.evaluate import evaluate
+from relayout.graph.graph import Graph, Node, Value
+from relayout.graph.inference import inferred
+from relayout.graph.operators.integers import AVERAGE, CONV, MATMUL
+from relayout.graph.passes import optimized
+from relayout.graph.passes.integers import in_integers
+
+SHARE = 0.999  # of elements that are within one step
+MOST = 2  # steps
+
+
+def steps_apart(found: Any, expected: Any) -> Any:
+    """How far bytes are from each other."""
+    return np.abs(found.astype(np.int64) - expected.astype(np.int64))
+
+
+def check_bytes(graph: Graph, *arrays: Any) -> Graph:
+    """A graph into bytes is computed alike by its definition, with integers, and by kernels; with integers."""
+    expected = evaluate(graph, *arrays)
+    made = in_integers(inferred(optimized(graph)))
+    by_definition = evaluate(made, *arrays)
+    by_kernels = graph.compile()(*arrays)
+    for one, other, third in zip(expected, by_definition, by_kernels, strict=True):
+        assert one.dtype == other.dtype == third.dtype
+        for found in (other, third):
+            apart = steps_apart(found, one)
+            assert (apart <= 1).all()
+            assert (apart == 0).mean() > 0.99
+    return made
+
+
+def operators(graph: Graph) -> set[str]:
+    return {node.operator for node in graph.nodes}
+
+
+@pytest.mark.parametrize("kinds", [("uint8", "int8", "uint8"), ("int8", "int8", "int8"), ("uint8",) * 3])
+@pytest.mark.parametrize("zero", [0, 7])
+@pytest.mark.parametrize("window", [(1, 1, 0), (3, 1, 1), (3, 2, 1), (5, 1, 2)])
+@pytest.mark.parametrize("channels", [(8, 16), (3, 20), (16, 16)])
+def test_convolution(
+    kinds: tuple[str, str, str], zero: int, window: tuple[int, int, int], channels: tuple[int, int]
+) -> None:
+    rng = np.random.default_rng(crc32(repr((kinds, zero, window, channels)).encode()))
+    kernel, stride, pad = window
+    dims = (2, channels[0], 9, 11)
+    graph = models.pair(
+        rng,
+        dims,
+        (channels[1], channels[0], kernel, kernel),
+        kinds,
+        (zero, 3),
+        strides=(stride, stride),
+        pads=(pad,) * 4,
+    )
+    limits = np.iinfo(kinds[0])
+    x = rng.integers(limits.min, limits.max, dims, kinds[0], endpoint=True)
+    made = check_bytes(graph, x)
+    assert CONV in operators(made)
+    assert not {"DequantizeLinear", "QuantizeLinear"} & operators(made)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        (Node("Relu", ("c",), ("d",)),),
+        (Node("Clip", ("c", "low", "high"), ("d",)),),
+        (Node("Clip", ("c", "low", "high"), ("d",)), Node("Relu", ("d",), ("e",))),
+    ],
+)
+@pytest.mark.parametrize("zero", [0, 50])
+def test_bounds_are_in_the_epilogue(behind: tuple[Node, ...], zero: int) -> None:
+    rng = np.random.default_rng(0)
+    graph = models.pair(rng, (1, 8, 6, 6), (16, 8, 1, 1), ("uint8", "int8", "uint8"), (0, zero), behind)
+    graph = graph.replaced(constants={**graph.constants, "low": np.float32(-1.1), "high": np.float32(2.05)})
+    made = check_bytes(inferred(graph), rng.integers(0, 255, (1, 8, 6, 6), np.uint8))
+    assert operators(made) == {CONV}
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+@pytest.mark.parametrize("relu", [False, True])
+def test_a_residual_is_added_by_the_convolution(kind: str, relu: bool) -> None:
+    rng = np.random.default_rng(1)
+    dims = (1, 16, 7, 7)
+    graph = models.pair(rng, dims, (16, 16, 3, 3), (kind, "int8", kind), (5, 3), pads=(1,) * 4)
+    more = (
+        Node("DequantizeLinear", ("y", "sy", "zy"), ("c2",)),
+        Node("DequantizeLinear", ("r", "sr", "zr"), ("r2",)),
+        Node("Add", ("c2", "r2"), ("s",)),
+        *([Node("Relu", ("s",), ("t",))] if relu else []),
+        Node("QuantizeLinear", ("t" if relu else "s", "st", "zt"), ("z",)),
+    )
+    constants = {
+        **graph.constants,
+        "sr": np.float32(0.031),
+        "zr": np.array(9, kind),
+        "st": np.float32(0.06),
+        "zt": np.array(20, kind),
+    }
+    whole = Graph((*graph.inputs, Value("r", dims, np.dtype(kind))), ("z",), (*graph.nodes, *more), constants)
+    limits = np.iinfo(kind)
+    x, r = (rng.integers(limits.min, limits.max, dims, kind, endpoint=True) for _ in range(2))
+    made = check_bytes(inferred(whole), x, r)
+    assert sum(node.operator == CONV for node in made.nodes) == 1
+    assert "Add" not in operators(made)
+
+
+@pytest.mark.parametrize("turned", [0, 1])
+@pytest.mark.parametrize("rank", [2, 3])
+def test_matrix_products(turned: int, rank: int) -> None:
+    rng = np.random.default_rng(2)
+    dims = (5, 24) if rank == 2 else (2, 5, 24)
+    weights = rng.integers(-128, 127, (20, 24) if turned and rank == 2 else (24, 20), np.int8)
+    axis = 0 if turned and rank == 2 else 1
+    product = (
+        Node("Gemm", ("a", "f", "b"), ("c",), {"transB": turned})
+        if rank == 2
+        else Node("MatMul", ("a", "f"), ("c",))
+    )
+    constants = {
+        "w": weights,
+        "sw": rng.uniform(0.001, 0.01, 20).astype(np.float32),
+        "sx": np.float32(0.03),
+        "zx": np.uint8(17),
+        "b": rng.standard_normal(20).astype(np.float32),
+        "sy": np.float32(0.05),
+        "zy": np.uint8(100),
+    }
+    nodes = (
+        Node("DequantizeLinear", ("x", "sx", "zx"), ("a",)),
+        Node("DequantizeLinear", ("w", "sw"), ("f",), {"axis": axis}),
+        product,
+        Node("QuantizeLinear", ("c", "sy", "zy"), ("y",)),
+    )
+    graph = inferred(Graph((Value("x", dims, np.dtype(np.uint8)),), ("y",), nodes, constants))
+    made = check_bytes(graph, rng.integers(0, 255, dims, np.uint8))
+    assert operators(made) == {MATMUL}
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+def test_averages(padded: bool, whole: bool) -> None:
+    rng = np.random.default_rng(4)
+    attributes: Any = {} if whole else {"kernel_shape": (3, 3), "pads": (padded,) * 4, "strides": (2, 2)}
+    nodes = (
+        Node("DequantizeLinear", ("x", "sx", "zx"), ("a",)),
+        Node("GlobalAveragePool" if whole else "AveragePool", ("a",), ("c",), attributes),
+        Node("QuantizeLinear", ("c", "sy", "zy"), ("y",)),
+    )
+    constants = {"sx": np.float32(0.03), "zx": np.uint8(17), "sy": np.float32(0.021), "zy": np.uint8(10)}
+    graph = inferred(Graph((Value("x", (2, 16, 9, 9), np.dtype(np.uint8)),), ("y",), nodes, constants))
+    made = check_bytes(graph, rng.integers(0, 255, (2, 16, 9, 9), np.uint8))
+    assert operators(made) == {AVERAGE}
+
+
+def test_bytes_move_and_maxima_commute() -> None:
+    rng = np.random.default_rng(5)
+    nodes = (
+        Node("DequantizeLinear", ("x", "s", "z"), ("a",)),
+        Node("MaxPool", ("a",), ("b",), {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}),
+        Node("Transpose", ("b",), ("c",), {"perm": (0, 2, 3, 1)}),
+        Node("Flatten", ("c",), ("d",)),
+        Node("QuantizeLinear", ("d", "s", "z"), ("y",)),
+    )
+    constants = {"s": np.float32(0.03), "z": np.int8(17)}
+    graph = inferred(Graph((Value("x", (2, 16, 9, 9), np.dtype(np.int8)),), ("y",), nodes, constants))
+    x = rng.integers(-128, 127, (2, 16, 9, 9), np.int8)
+    made = in_integers(inferred(optimized(graph)))
+    assert operators(made) == {"MaxPool", "Transpose", "Flatten"}
+    np.testing.assert_array_equal(graph.compile()(x)[0], evaluate(graph, x)[0])
+
+
+def test_a_graph_without_quantisation_is_itself() -> None:
+    x = Value("x", (2, 3), np.dtype(np.float32))
+    graph = Graph((x,), ("y",), (Node("Relu", ("x",), ("y",)),))
+    assert in_integers(graph) is graph
+
+
+@pytest.mark.parametrize("dims", [(3, 5), (2, 16, 3, 4)])
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+def test_numbers_to_bytes_and_back_are_kernels(dims: tuple[int, ...], each: bool, kind: str) -> None:
+    rng = np.random.default_rng(6)
+    scale = rng.uniform(0.01, 0.1, dims[1]).astype(np.float32) if each else np.float32(0.04)
+    zero = rng.integers(0, 50, dims[1] if each else None).astype(kind)
+    nodes = (
+        Node("QuantizeLinear", ("x", "s", "z"), ("q",), {"axis": 1}),
+        Node("DequantizeLinear", ("q", "s", "z"), ("y",), {"axis": 1}),
+    )
+    graph = Graph(
+        (Value("x", dims, np.dtype(np.float32)),), ("q", "y"), nodes, {"s": scale, "z": np.asarray(zero)}
+    )
+    x = (rng.standard_normal(dims) * 3).astype(np.float32)
+    x.reshape(-1)[:3] = np.inf, -np.inf, 1e30
+    run = graph.compile()
+    for found, expected in zip(run(x), evaluate(inferred(graph), x), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert run.steps is not None
+    assert not any("definition" in layer.implementation for layer in run.steps.layers())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "dynamic"])
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("activation", ["Relu", "LeakyRelu"])
+def test_networks_of_onnx_runtime(tmp_path: Path, kind: str, per_channel: bool, activation: str) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime.quantization")
+    real, path = tmp_path / "real.onnx", tmp_path / "quantised.onnx"
+    given = models.convolutional(real, activation)
+    rng = np.random.default_rng(7)
+    samples = [given, *([rng.standard_normal(models.DIMS).astype(np.float32)] for _ in range(3))]
+    quantise(real, path, kind, samples, per_channel)
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    run = relayout.load(path).compile()
+    scales = {
+        name: data for name, data in relayout.load(path).constants.items() if name.startswith("y_scale")
+    }
+    (scale,) = scales.values()
+    for x in samples:
+        expected, found = session.run(None, {"x": x[0]})[0], run(x[0])[0]
+        apart = np.abs(found - expected) / scale
+        assert apart.max() < MOST + 0.01
+        assert (apart < 1.01).mean() >= SHARE
