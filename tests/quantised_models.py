@@ -1,4 +1,4 @@
-"""Small quantised networks for tests: ONNX files that ONNX Runtime's quantiser writes, and graphs of our own."""
+"""Small quantised networks for tests: ONNX files for ONNX Runtime's quantiser, and graphs of our own."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def steps_apart(found: Any, expected: Any) -> Any:
 
 
 def check_bytes(graph: Graph, *arrays: Any) -> Graph:
-    """A graph into bytes is computed alike by its definition, with integers, and by kernels; with integers."""
+    """A graph into bytes is computed alike by its definition, with integers, and by kernels."""
     expected = evaluate(graph, *arrays)
     made = in_integers(inferred(optimized(graph)))
     by_definition = evaluate(made, *arrays)

@@ -64,7 +64,7 @@ Numbers = tuple[int, ...]
 def windows_of(
     case: Case, operator: str
 ) -> tuple[str, Numbers, Numbers, list[tuple[int, int]], Numbers] | None:
-    """The algorithm of a pooling, its kernel, strides, padding and dilation; None where no primitive does it."""
+    """The algorithm of a pooling, its kernel, strides, padding, dilation; None where no primitive does it."""
     src = case.inputs[0]
     assert src is not None
     a, spatial = case.attributes, len(src.dims) - 2

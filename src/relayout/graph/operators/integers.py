@@ -46,7 +46,7 @@ def _finished(
     """Scaled sums as they are stored."""
     if added is not None and factors is not None:
         if inner is not None:
-            v = np.clip(np.rint(v), *inner)
+            v = np.clip(np.rint(v), inner[0], inner[1])
         v = (v * factors[0] + factors[1] + added.astype(np.float32)) * factors[2]
     v = np.clip(v, np.float32(low), np.float32(high))
     dtype = numpy_type(to)
@@ -150,7 +150,7 @@ def integer_average(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Array:
-    """Averages over windows, or over whole images without ``kernel_shape``, times a factor, plus a summand."""
+    """Averages over windows, or whole images without ``kernel_shape``, times a factor, plus a summand."""
     real = x.astype(np.float32)
     if kernel_shape is None:
         made = global_average_pool(real)

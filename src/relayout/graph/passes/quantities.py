@@ -1,4 +1,4 @@
-"""What passes ask of quantised values: constants behind DequantizeLinear, with their scales and zero points."""
+"""What passes ask of quantised values: constants behind DequantizeLinear, their scales and zero points."""
 
 from __future__ import annotations
 
