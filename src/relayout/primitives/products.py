@@ -409,6 +409,7 @@ def fusable(made: Products) -> int:
 @locked
 def _text_of(plan: Direct | Depthwise, problem: Problem, epilogue: Epilogue) -> Callable[[], str] | None:
     """What writes the text of a kernel; None where rows can't be reordered as it needs."""
+    from relayout.kernels.conv.amx_text import amx_module
     from relayout.kernels.conv.convolution import module, rows_of
     from relayout.kernels.conv.depthwise import Depthwise
     from relayout.kernels.conv.depthwise_text import depthwise_module
@@ -416,7 +417,8 @@ def _text_of(plan: Direct | Depthwise, problem: Problem, epilogue: Epilogue) -> 
     if isinstance(plan, Depthwise):
         return partial(depthwise_module, plan, epilogue)
     rows = rows_of(plan, problem, epilogue)
-    return None if rows is None else partial(module, plan, rows, epilogue)
+    write = amx_module if plan.arithmetic.tiles else module
+    return None if rows is None else partial(write, plan, rows, epilogue)
 
 
 class ProductPrimitive(Primitive):

@@ -56,6 +56,8 @@ class Machine(NamedTuple):
     """Bytes of its caches: those of a core, and L3 as it is reported, shared by however many cores."""
     thresholds: Thresholds | None = None
     """None: this host's, measured when they are first asked for."""
+    emulates: tuple[str, ...] = ()
+    """Features that it has not, and whose instructions kernels are to write as what they do: for tests."""
 
     @property
     def fuses(self) -> bool:
@@ -104,6 +106,8 @@ class Machine(NamedTuple):
         >>> machine("sapphirerapids").has("amx-int8"), machine("alderlake").has("avxvnni")
         (True, True)
         """
+        if feature in self.emulates:
+            return True
         told = {name[1:]: name[0] == "+" for name in self.features.split(",") if name}
         return told.get(feature, self.cpu in PRODUCTS.get(feature, ()))
 

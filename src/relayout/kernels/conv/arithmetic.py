@@ -43,7 +43,10 @@ from relayout.dtypes import dtype as as_dtype
 from relayout.kernels.conv.geometry import Geometry, is_spread
 from relayout.targets.machine import Machine
 
-__all__ = ["BF16_PAIRS", "FLOATS", "PAIRS", "QUADS", "SHIFTED_QUADS", "Arithmetic", "arithmetic_of"]
+__all__ = [
+    *("BF16_PAIRS", "FLOATS", "PAIRS", "QUADS", "SHIFTED_QUADS"),
+    *("Arithmetic", "arithmetic_of", "tiles_of"),
+]
 
 LARGEST = {"s8": 128, "u8": 255}  # the largest magnitude of a value
 EXACT = 1 << 24  # up to which f32 counts
@@ -69,6 +72,11 @@ class Arithmetic(NamedTuple):
         return as_dtype(self.operand).bits // 8
 
     @property
+    def tiles(self) -> bool:
+        """Whether matrices are multiplied (:mod:`.amx`), and not vectors."""
+        return self.dot.startswith("tdp")
+
+    @property
     def step(self) -> int:
         """Bytes of the neighbouring channels that are multiplied at once."""
         return self.element * self.depth
@@ -79,6 +87,9 @@ PAIRS = Arithmetic("s16", "s32", 2)
 BF16_PAIRS = Arithmetic("bf16", "f32", 2, "vdpbf16ps")
 QUADS = Arithmetic("u8", "s32", 4, "vpdpbusd")
 SHIFTED_QUADS = Arithmetic("s8", "s32", 4, "vpdpbusd", 128)
+BF16_TILES = Arithmetic("bf16", "f32", 2, "tdpbf16ps")
+U8_TILES = Arithmetic("u8", "s32", 4, "tdpbusd")
+S8_TILES = Arithmetic("s8", "s32", 4, "tdpbssd")
 
 
 def arithmetic_of(src: DType, weights: DType, geometry: Geometry, machine: Machine) -> Arithmetic | None:
@@ -113,6 +124,27 @@ def arithmetic_of(src: DType, weights: DType, geometry: Geometry, machine: Machi
     if largest < EXACT:
         return FLOATS
     return PAIRS if geometry.groups == 1 or geometry.inputs % 2 == 0 else None
+
+
+def tiles_of(src: DType, weights: DType, geometry: Geometry, machine: Machine) -> Arithmetic | None:
+    """The arithmetic of AMX for the same, which reads the same weights; None where there is none.
+
+    >>> from relayout import dtype
+    >>> from relayout.targets.machine import machine
+    >>> one = Geometry(1, 1, 64, 64, *[(1, 1, 1)] * 6)
+    >>> xeon = machine("sapphirerapids", "x86_64-unknown-linux-gnu")
+    >>> tiles_of(dtype("s8"), dtype("s8"), one, xeon).dot, tiles_of(dtype("f16"), dtype("f16"), one, xeon)
+    ('tdpbssd', None)
+    """
+    kinds = {
+        ("bf16", "bf16"): ("amx-bf16", BF16_TILES),
+        ("u8", "s8"): ("amx-int8", U8_TILES),
+        ("s8", "s8"): ("amx-int8", S8_TILES),
+    }
+    feature, found = kinds.get((src.name, weights.name), ("", None))
+    if found is None or not machine.has(feature) or machine.vector != 64:
+        return None
+    return found if _divides(geometry, found, machine) else None
 
 
 def _divides(geometry: Geometry, how: Arithmetic, machine: Machine) -> bool:

@@ -9,8 +9,11 @@ same order, so that all give the same bits.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import NamedTuple
 
+from relayout.kernels.conv.amx_cost import AmxModel
+from relayout.kernels.conv.arithmetic import tiles_of
 from relayout.kernels.conv.cost import FACTS, Facts, Model
 from relayout.kernels.conv.depthwise import Depthwise, depthwise
 from relayout.kernels.conv.depthwise import cycles as alone_of
@@ -61,8 +64,8 @@ def candidates(
     ]
     size = problem.src.nbytes + problem.dst.nbytes
     alone = [(alone_of(plan, size, 1, facts) + packing, plan.order) for plan, _ in narrow[:1]]
-    for nest in nests(problem, machine, threads):
-        model = Model(nest, facts)
+    for nest in chain.from_iterable(nests(one, machine, threads) for one in _ways(problem, machine)):
+        model = (AmxModel if nest.arithmetic.tiles else Model)(nest, facts)
         if model.fits:
             found += [(model.cycles(cut, threads), nest, cut) for cut in model.cuts(threads)]
             alone.append((model.alone(), nest.order))
@@ -81,3 +84,9 @@ def candidates(
             if chosen.setdefault(str(made), Candidate(cycles / facts.clock, made)).plan is made:
                 tiles[family] += 1
     return tuple(chosen.values())
+
+
+def _ways(problem: Problem, machine: Machine) -> list[Problem]:
+    """The problem, and the same with tiles that are matrices."""
+    tiles = tiles_of(problem.src.dtype, problem.weights.dtype, problem.geometry, machine)
+    return [problem, *([problem._replace(arithmetic=tiles)] if tiles else [])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil
 from typing import NamedTuple
@@ -19,14 +19,14 @@ from relayout.kernels.conv.module import Module, Vectors
 from relayout.kernels.conv.offsets import offsets_function
 from relayout.kernels.conv.planning import Problem
 from relayout.kernels.conv.sides import offset_code
-from relayout.kernels.conv.tile import WORD, Tile, lanes_of, tile_function
+from relayout.kernels.conv.tile import WORD, Emit, Tile, lanes_of, tile_function
 from relayout.kernels.copy.candidates import lowered
 from relayout.kernels.copy.module import embedded
 from relayout.kernels.copy.problem import moves
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 
-__all__ = ["Rows", "module", "rows_of"]
+__all__ = ["DirectModule", "Rows", "module", "rows_of"]
 
 PREFETCH_BYTES = 2048  # how far ahead weights are prefetched where they don't stay in the L1 cache
 
@@ -92,10 +92,10 @@ def rows_of(nest: Direct, problem: Problem, epilogue: Epilogue) -> Rows | None:
 
 def module(nest: Direct, rows: Rows, epilogue: Epilogue) -> str:
     """The text of all functions."""
-    return _Module(nest, rows, epilogue).text()
+    return DirectModule(nest, rows, epilogue).text()
 
 
-class _Module(Module):
+class DirectModule(Module):
     """Writes the tasks of a plan, and the tiles."""
 
     def __init__(self, nest: Direct, rows: Rows, epilogue: Epilogue) -> None:
@@ -369,14 +369,17 @@ class _Module(Module):
 
     def _tile(self, kind: int, rows: int, columns: int, at: tuple[int, Span] | None = None) -> str:
         """The name of a tile function, which is written when it is first asked for."""
-        nest = self.nest
         name = f"tile{kind}_{rows}x{columns}" + (f"_{at[0]}" if at else "")
         if name not in self.functions:
             tile = self._made(kind, rows, columns, at)
-            epilogue = Writer(tile, nest, self.epilogue)
-            extra = ("bias", "scale", *["offsets"] * nest.offset, *self.epilogue.names)
-            self.functions[name] = tile_function(name, tile, nest.machine, extra, epilogue)
+            epilogue = Writer(tile, self.nest, self.epilogue)
+            extra = ("bias", "scale", *["offsets"] * self.nest.offset, *self.epilogue.names)
+            self.functions[name] = self.tile_text(name, tile, extra, epilogue)
         return name
+
+    def tile_text(self, name: str, tile: Tile, extra: Sequence[str], epilogue: Emit) -> str:
+        """The text of a tile function."""
+        return tile_function(name, tile, self.nest.machine, extra, epilogue)
 
     def _made(self, kind: int, rows: int, columns: int, at: tuple[int, Span] | None = None) -> Tile:
         """What a tile of so many pixels computes."""

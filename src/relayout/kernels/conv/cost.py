@@ -29,7 +29,7 @@ from relayout.kernels.conv.direct import Block, Cut, Direct
 from relayout.kernels.conv.geometry import share_inside
 from relayout.kernels.conv.tile import WORD, registers_of
 
-__all__ = ["FACTS", "Facts", "Model"]
+__all__ = ["FACTS", "TILES_TRIED", "Facts", "Model", "pieces_of_extent"]
 
 MOST_PIXELS = 28  # pixels of a tile
 LEAST_PIXELS = 4  # pixels of a tile whose turns do all taps of a row
@@ -184,8 +184,8 @@ class Model:
         total, step = 0.0, block.columns
         if self.nest.borders:  # tiles of a row are of about the same size
             step = ceil(columns / ceil(columns / step))
-        for tall, n in _split(rows, block.rows):
-            for wide, m in _split(columns, step):
+        for tall, n in pieces_of_extent(rows, block.rows):
+            for wide, m in pieces_of_extent(columns, step):
                 for vectors, count in self.groups.items():
                     sums = tall * wide * vectors
                     cycles = self.turns * self.rows_inside * self.turn(tall * wide, vectors)
@@ -271,10 +271,10 @@ class Model:
         return packing.size / facts.copy + size * (1 - 1 / threads) / facts.handed
 
 
-def _split(extent: int, step: int) -> list[tuple[int, int]]:
+def pieces_of_extent(extent: int, step: int) -> list[tuple[int, int]]:
     """Sizes of the pieces of an extent, and how many there are of each.
 
-    >>> _split(49, 14)
+    >>> pieces_of_extent(49, 14)
     [(14, 3), (7, 1)]
     """
     whole, rest = divmod(extent, step)

@@ -36,6 +36,7 @@ from typing import NamedTuple
 
 from relayout.dtypes import dtype as as_dtype
 from relayout.ir.vectors import Piece
+from relayout.kernels.conv.amx import order_of
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.geometry import Geometry, Span, spans
 from relayout.kernels.conv.sides import Side
@@ -181,6 +182,8 @@ class Direct:
         """In which order sums are added up: nests of one problem that agree here give the same bits."""
         if self.arithmetic.sums != "f32":
             return ()
+        if self.arithmetic.tiles:
+            return order_of(self.loops, self.arithmetic)
         _, inner = in_blocks([loop for loop in self.loops if loop.extent > 1], BLOCK // len(self.taps))
         return len(self.taps), len(self.spread), prod(loop.extent for loop in inner)
 

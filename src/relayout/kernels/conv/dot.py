@@ -50,7 +50,7 @@ def declared(arithmetic: Arithmetic, lanes: int) -> str:
     >>> declared(QUADS, 16)
     'declare <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32>, <16 x i32>, <16 x i32>)'
     """
-    if not arithmetic.dot:
+    if (arithmetic.dot, lanes) not in INSTRUCTIONS:
         return ""
     sums = vector(lanes, FLOAT if arithmetic.sums == "f32" else I32)
     factor = vector(2 * lanes, BFLOAT) if arithmetic.operand == "bf16" else vector(lanes, I32)

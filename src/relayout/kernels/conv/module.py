@@ -78,9 +78,13 @@ class Module:
         self.scratch = b.gep(scratch, part, plan.slot)
         first, end = share(b, plan.tasks)
         some = b.icmp("slt", first, end)
-        b.when(some, lambda: b.loop(first, end, 1, lambda task: self.task(task, first)))
+        b.when(some, lambda: self.all_tasks(first, end))
         places = table("places", [number for place in plan.places for number in place])
         return "\n".join([places, *self.functions.values(), b.text()])
+
+    def all_tasks(self, first: Value, end: Value) -> None:
+        """Write the loop over the tasks of a part, of which there are some."""
+        self.b.loop(first, end, 1, lambda task: self.task(task, first))
 
     def task(self, task: Value, first: Value) -> None:
         """Write one task; ``first`` is the number of the first one of this part."""

@@ -77,7 +77,11 @@ def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
         ways += [True] * (_packed_loops(geometry, arithmetic, found, pitch, 0, spread) is not None)
     size = dst.dtype.bits // 8
     columns = geometry.kernel[2]
-    shares = (False, True) if not spread and geometry.target[2] > 1 < columns <= MOST_TAPS else (False,)
+    shares = (
+        (False, True)
+        if not (spread or arithmetic.tiles) and geometry.target[2] > 1 < columns <= MOST_TAPS
+        else (False,)
+    )
     packings = _packings(problem, machine, threads, spread)
     whole = False  # whether tiles can store to the destination itself
     for unpacks in (False, True):
@@ -185,7 +189,9 @@ def _direct_loops(
     together: bool = False,
 ) -> Loops | None:
     """The loops of the sum over a source that the tile takes as it is, or None where it does not."""
-    if not side.is_plain or not (geometry.inside or _takes_borders(geometry, spread)):
+    if not side.is_plain:
+        return None
+    if not geometry.inside and (arithmetic.tiles or not _takes_borders(geometry, spread)):
         return None
     innermost = side.channels[-1]
     dense = (innermost.weight, innermost.stride) == (1, arithmetic.element)

@@ -50,8 +50,10 @@ from relayout.records import dataclass
 from relayout.targets.machine import Machine
 
 __all__ = [
+    "BLOCK",
     "COUNTS",
     "WORD",
+    "Emit",
     "Tile",
     "lanes_of",
     "registers_of",
