@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
+from relayout.targets.permission import TILE_FEATURES, may_use_tiles
 from relayout.targets.processors import caches
 
 __all__ = [
@@ -228,9 +229,18 @@ def host() -> Machine:
     """
     named = os.environ.get("RELAYOUT_CPU")
     if named:
-        return machine(named)
+        return _permitted(machine(named))
     triple, cpu, features, _ = answers()
-    return _machine(triple, cpu, features, {name[1:]: name[0] == "+" for name in features.split(",") if name})
+    has = {name[1:]: name[0] == "+" for name in features.split(",") if name}
+    return _permitted(_machine(triple, cpu, features, has))
+
+
+def _permitted(made: Machine) -> Machine:
+    """A processor that code is to run on, without tiles where the system forbids them."""
+    if not made.has("amx-tile") or may_use_tiles():
+        return made
+    kept = [name for name in made.features.split(",") if name and name[1:] not in TILE_FEATURES]
+    return made._replace(features=",".join([*kept, *(f"-{name}" for name in TILE_FEATURES)]))
 
 
 LEVELS = {

@@ -14,9 +14,9 @@ import ctypes
 import sys
 from functools import lru_cache
 
-__all__ = ["FEATURES", "may_use_tiles"]
+__all__ = ["TILE_FEATURES", "may_use_tiles"]
 
-FEATURES = ("amx-tile", "amx-int8", "amx-bf16", "amx-fp16")
+TILE_FEATURES = ("amx-tile", "amx-int8", "amx-bf16", "amx-fp16")
 """What goes where tiles may not be used, by LLVM's names."""
 
 ARCH_PRCTL = 158  # the number of the system call on x86-64

@@ -13,6 +13,9 @@
 ``tile``              the building block: a register tile that adds up products
 ``offsets``           what sums begin with where the source's zero is another number
 ``epilogue``          what becomes of a sum before it is stored
+``amx``               the tile of processors that multiply matrices
+``amx_cost``          what that one costs
+``amx_text``          the text of a direct convolution that uses it
 ``module``            what the text of all plans has in common
 ``convolution``       the text of a direct convolution
 ``depthwise``         depthwise and grouped convolutions, whose groups are narrower than a vector: the plan
