@@ -15,6 +15,7 @@ __all__ = [
     "DTYPE",
     "FORMAT",
     "NUMBERS",
+    "PRECISION",
     "WHOLE",
     "examples",
     "whole_number",
@@ -169,3 +170,7 @@ DTYPE = _Named("dtype", _dtypes, _dtype)
 def examples(*lines: str) -> str:
     """The end of a help page: examples, line for line."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+PRECISION = click.Choice(("f32", "bf16", "f16"))
+"""The type in which a model's products of f32, and what follows them, are computed."""

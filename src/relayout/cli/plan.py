@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from relayout.cli import models
-from relayout.cli.arguments import FORMAT, examples
+from relayout.cli.arguments import FORMAT, PRECISION, examples
 from relayout.cli.models import model_options
 from relayout.cli.options import Output, check_writable, output_options
 from relayout.cli.tables import Column, print_table
@@ -36,6 +36,7 @@ SINGLE = ("nchw", "nhwc", "nChw16c")
         "relayout plan model.onnx",
         "relayout plan model.onnx --batch 8 --threads 2 --why",
         "relayout plan model.onnx --pin s=nhwc",
+        "relayout plan model.onnx --precision bf16",
         "relayout plan model.onnx --html plan.html --json plan.json",
         "relayout plan model.onnx --batch 1 --save model.relayout",
     ),
@@ -51,6 +52,7 @@ SINGLE = ("nchw", "nhwc", "nChw16c")
     callback=models.named,
     help="The format in which an inner value has to be read.",
 )
+@click.option("--precision", type=PRECISION, help="The type of products of f32, and of what follows them.")
 @click.option("--all", "everything", is_flag=True, help="A line for each node, however many.")
 @click.option("--why", is_flag=True, help="What the best plan without each conversion would cost.")
 @click.option("--svg", metavar="FILE", type=click.Path(), help="Write a drawing of the network.")
@@ -71,6 +73,7 @@ def plan(
     dims: dict[str, Any],
     threads: int | None,
     pins: dict[str, str],
+    precision: str | None,
     everything: bool,
     why: bool,
     svg: str | None,
@@ -91,7 +94,7 @@ def plan(
             check_writable(Path(path))
     graph = models.sized(models.load(model), batch, dims)
     models.known(graph)
-    found = graph.plan(None if format in (None, "any") else format, threads, pins=pins)
+    found = graph.plan(None if format in (None, "any") else format, threads, pins=pins, precision=precision)
     proofs = explain(found.solution) if why else None
     others = _others(found)
     document = _as_json(model, found, others, proofs)

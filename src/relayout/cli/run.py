@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from relayout.cli.arguments import DTYPE, FORMAT, examples
+from relayout.cli.arguments import DTYPE, FORMAT, PRECISION, examples
 from relayout.cli.models import is_model, model_options
 from relayout.cli.options import Output, output_options
 from relayout.cli.tables import Column, print_table
@@ -48,6 +48,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     epilog=examples(
         "relayout run model.onnx",
         "relayout run model.onnx --input photo.npy --profile",
+        "relayout run model.onnx --precision bf16",
         "relayout run model.relayout",
         "relayout run bert.onnx --batch 1 --dim length=128 --input ids=ids.npy",
         "relayout run resnet50",
@@ -83,6 +84,11 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     "--dtype", type=DTYPE, help="Of a network: data type of activations and weights. [default: f32]"
 )
 @click.option(
+    "--precision",
+    type=PRECISION,
+    help="Of a model: the type of its products of f32, and of what follows them. [default: f32]",
+)
+@click.option(
     "--weights",
     type=click.Path(readable=False),
     help="Of a network: a safetensors or npz file with PyTorch's names: conv1.weight, ... [default: random]",
@@ -115,6 +121,7 @@ def run(
     threads: int | None,
     size: int | None,
     dtype: str | None,
+    precision: str | None,
     weights: str | None,
     seed: int,
     repeat: int,
@@ -142,12 +149,15 @@ def run(
         for option, value in (("--size", size), ("--dtype", dtype), ("--weights", weights)):
             if value is not None:
                 raise click.UsageError(f"{option} is for the networks {', '.join(_names())}", _context())
-        given = {"batch": batch, "dims": dims, "threads": threads, "seed": seed, "repeat": repeat}
+        given = {"batch": batch, "dims": dims, "threads": threads, "precision": precision}
+        given |= {"seed": seed, "repeat": repeat}
         run_model(network, tuple(dict.fromkeys(formats)), inputs, given, listed, output)
         return
     for option, several in (("--input", inputs), ("--dim", dims)):
         if several:
             raise click.UsageError(f"{option} is for models in files; {network!r} is none", _context())
+    if precision is not None:
+        raise click.UsageError("--precision is for models in files; a network has --dtype", _context())
     batch, size, dtype = batch or 1, size or 224, dtype or "f32"
     if weights is not None:
         Path(weights).open("rb").close()  # what can't be read is refused now

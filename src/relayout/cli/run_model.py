@@ -84,7 +84,12 @@ def run_model(
         loaded = time.perf_counter() - start
         given = arrays(graph, inputs, settings["seed"])
         graph = models.filled(graph, given)
-        runs = {one: graph.compile(None if one == "any" else one, settings["threads"]) for one in formats}
+        runs = {
+            one: graph.compile(
+                None if one == "any" else one, settings["threads"], precision=settings["precision"]
+            )
+            for one in formats
+        }
     else:
         loaded = time.perf_counter() - start
         formatted = tuple(formats) != ("any",)
@@ -162,7 +167,7 @@ def _as_json(
         "model": file,
         "inputs": [models.described(value) for value in graph.inputs],
         "outputs": [models.described(value) for value in reports[0].run.outputs],
-        **{name: settings[name] for name in ("threads", "seed", "repeat")},
+        **{name: settings[name] for name in ("threads", "precision", "seed", "repeat")},
         "load": loaded,
         "formats": [
             {

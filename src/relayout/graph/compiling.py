@@ -21,6 +21,7 @@ from relayout.graph.lowering.emission import emitted
 from relayout.graph.passes import fused, optimized, unfused
 from relayout.graph.passes.integers import in_integers
 from relayout.graph.passes.parts import in_parts
+from relayout.graph.passes.precision import check_precision, with_precision
 from relayout.graph.plan import Plan, check_sizes, image_format, lowerable, plan
 from relayout.graph.run import Compiled, Run
 from relayout.reorder.conversion import check_threads
@@ -50,11 +51,12 @@ def planned(
     threads: int | None = None,
     batch: Any = None,
     pins: Mapping[str, str] | None = None,
+    precision: str | None = None,
 ) -> Plan:
     """The plan of a graph, for a batch size or other dims; see :meth:`.Graph.plan`."""
     check_threads(threads)
-    format = image_format(format)
-    return _planned(*divided(inferred(graph, batch)), format, threads, pins)
+    format, precision = image_format(format), check_precision(precision)
+    return _planned(*divided(inferred(graph, batch)), format, threads, precision, pins)
 
 
 def _planned(
@@ -62,41 +64,52 @@ def _planned(
     tail: Graph | None,
     format: str | None,
     threads: int | None,
+    precision: str | None = None,
     pins: Mapping[str, str] | None = None,
 ) -> Plan:
     """The plan of the part of a graph that can be planned, with the rest behind it."""
     simple = inferred(optimized(head))
     check_sizes(simple)
-    made = fused(inferred(in_parts(in_integers(simple))))
+    lowered = inferred(with_precision(in_integers(simple), precision))
+    made = fused(inferred(in_parts(lowered)))
     with limited(threads):
         found = plan(unfused(made, keep=lambda node: lowerable(node, made)), format, pins)
     return found if tail is None else replace(found, tail=tail)
 
 
-def compiled(graph: Graph, format: str | None = None, threads: int | None = None, batch: Any = None) -> Run:
+def compiled(
+    graph: Graph,
+    format: str | None = None,
+    threads: int | None = None,
+    batch: Any = None,
+    precision: str | None = None,
+) -> Run:
     """Plan a graph and compile it.
 
     Where inputs have open sizes, this is done when a run is given arrays. What has no memory format (text,
     lists, sizes that only data decide) is left to the definitions of operators.
     """
     check_threads(threads)
-    format = image_format(format)
+    format, precision = image_format(format), check_precision(precision)
     known = inferred(graph, batch)
     whole = all(map(decided, known.inputs)) or not undecided(known)
-    made = _compiled(known, format, threads) if whole else OpenRun(known, format, threads)
+    made = (
+        _compiled(known, format, threads, precision) if whole else OpenRun(known, format, threads, precision)
+    )
     if graph.defaults:
         made.defaults = graph.defaults
-        made.with_others = Others(graph, partial(compiled, format=format, threads=threads, batch=batch))
+        same = {"format": format, "threads": threads, "batch": batch, "precision": precision}
+        made.with_others = Others(graph, partial(compiled, **same))
     return made
 
 
-def _compiled(known: Graph, format: str | None, threads: int | None) -> Run:
+def _compiled(known: Graph, format: str | None, threads: int | None, precision: str | None = None) -> Run:
     """A run for the sizes that a graph has, whatever they are."""
     start = perf_counter()
     head, tail = divided(known)
     if not head.nodes and (why := undecided(known)):
         return Run(known.inputs, known.outputs, tail=known, why=why)
-    found = _planned(head, tail, format, threads)
+    found = _planned(head, tail, format, threads, precision)
     middle = perf_counter()
     made = compiled_as(known, found, threads)
     made.seconds = {"plan": middle - start, "compile": perf_counter() - middle}
@@ -128,16 +141,19 @@ class OpenRun(Run):
     sizes again.
     """
 
-    def __init__(self, graph: Graph, format: str | None, threads: int | None) -> None:
+    def __init__(
+        self, graph: Graph, format: str | None, threads: int | None, precision: str | None = None
+    ) -> None:
         super().__init__(graph.inputs, graph.outputs, tail=graph, why=undecided(graph))
         self._graph, self._format, self._threads = graph, format, threads
+        self._precision = precision
         self._made = lru_cache(maxsize=KEPT)(self._specialized)
         self._seen: dict[Any, int] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The graph; another process plans and compiles for the sizes that it is given."""
         state = {"defaults": self.defaults, "with_others": self.with_others}
-        return OpenRun, (self._graph, self._format, self._threads), state
+        return OpenRun, (self._graph, self._format, self._threads, self._precision), state
 
     def at(self, *arrays: Any, **named: Any) -> Run:
         """The run for the sizes of these arrays."""
@@ -170,7 +186,8 @@ class OpenRun(Run):
         given = list(zip(self.inputs, sizes, strict=True))
         typed = tuple(one if size is None else Value(one.name, one.dims, size[1]) for one, size in given)
         dims = {one.name: size[0] for one, size in given if size is not None}
-        return _compiled(inferred(self._graph.replaced(inputs=typed), dims), self._format, self._threads)
+        known = inferred(self._graph.replaced(inputs=typed), dims)
+        return _compiled(known, self._format, self._threads, self._precision)
 
 
 def _sizes(given: list[Any]) -> _Sizes:

@@ -223,6 +223,7 @@ class Graph:
         threads: int | None = None,
         batch: Any = None,
         pins: Mapping[str, str] | None = None,
+        precision: str | None = None,
     ) -> Plan:
         """Choose the formats of all values.
 
@@ -237,18 +238,32 @@ class Graph:
             and dims by the names of inputs.
         pins : mapping of str to str, optional
             Formats in which values inside the network have to be read, by their names.
+        precision : str, optional
+            ``"bf16"`` or ``"f16"``: the type of products of f32 (convolutions, matrix products), and of what
+            follows them: activations, sums, pools, normalisations, softmax. Sums of products, averages,
+            statistics of normalisations and softmax are added up in f32 within; reductions, exponentials,
+            powers, recurrent layers and losses stay in f32. Inputs and outputs keep their types, and weights
+            are converted once (:mod:`relayout.graph.passes.precision`). ``"f32"`` or None: as the network
+            has it.
 
         Raises
         ------
         LayoutError
-            Dims are not known, or a node fails; the message names it. The format is none of images.
+            Dims are not known, or a node fails; the message names it. The format is none of images, or the
+            precision none of the three.
         """
         from relayout.graph.compiling import planned
 
-        return planned(self, format, threads, batch, pins)
+        return planned(self, format, threads, batch, pins, precision)
 
     @locked
-    def compile(self, format: str | None = None, threads: int | None = None, batch: Any = None) -> Run:
+    def compile(
+        self,
+        format: str | None = None,
+        threads: int | None = None,
+        batch: Any = None,
+        precision: str | None = None,
+    ) -> Run:
         """Plan the network and compile it; see :meth:`plan` for the parameters.
 
         Examples
@@ -261,7 +276,7 @@ class Graph:
         """
         from relayout.graph.compiling import compiled
 
-        return compiled(self, format, threads, batch)
+        return compiled(self, format, threads, batch, precision)
 
     def svg(
         self,
@@ -269,6 +284,7 @@ class Graph:
         threads: int | None = None,
         batch: Any = None,
         pins: Mapping[str, str] | None = None,
+        precision: str | None = None,
     ) -> str:
         """The network drawn as its plan, an SVG document; see :meth:`plan` for the parameters.
 
@@ -278,7 +294,7 @@ class Graph:
         >>> graph.svg().startswith("<svg ")
         True
         """
-        return self.plan(format, threads, batch, pins).svg()
+        return self.plan(format, threads, batch, pins, precision).svg()
 
     def __str__(self) -> str:
         lines = [*map(str, self.inputs), *map(str, self.nodes), f"-> {', '.join(self.results)}"]

@@ -135,35 +135,43 @@ class FileGraph(Graph):
         return Graph, tuple(getattr(self, name) for name in self.__dataclass_fields__)
 
     @locked
-    def compile(self, format: str | None = None, threads: int | None = None, batch: Any = None) -> Run:
+    def compile(
+        self,
+        format: str | None = None,
+        threads: int | None = None,
+        batch: Any = None,
+        precision: str | None = None,
+    ) -> Run:
         """Plan the network and compile it, or take the run that an earlier process has kept.
 
         See :meth:`.Graph.compile`.
         """
-        name = self._name(format, threads, batch)
+        name = self._name(format, threads, batch, precision)
         if name is not None and self.__dict__["_again"]:
             run = _recalled(name, self._seal())
             if run is not None:
-                run.planned_by(lambda: self.plan(format, threads, batch))
+                run.planned_by(lambda: self.plan(format, threads, batch, precision=precision))
                 if self.defaults:
                     from relayout.graph.defaults import Others
 
                     run.defaults = self.defaults
-                    run.with_others = Others(self, methodcaller("compile", format, threads, batch))
+                    run.with_others = Others(self, methodcaller("compile", format, threads, batch, precision))
                 return run
-        run = super().compile(format, threads, batch)
+        run = super().compile(format, threads, batch, precision)
         if name is not None and run.steps is not None:
             self._keep(name, run)
         return run
 
     @locked
-    def _name(self, format: str | None, threads: int | None, batch: Any) -> str | None:
+    def _name(self, format: str | None, threads: int | None, batch: Any, precision: str | None) -> str | None:
         """What the run for these arguments is called; None: it is none to keep."""
+        from relayout.graph.passes.precision import check_precision
         from relayout.reorder.conversion import check_threads
         from relayout.runtime.threads import count
         from relayout.runtime.tuning import here
 
         check_threads(threads)
+        precision = check_precision(precision)
         if self._facts is None or not _limit():
             return None
         inputs = self.inputs
@@ -174,7 +182,7 @@ class FileGraph(Graph):
         if not all(value.known for value in inputs):
             return None
         sizes = [(value.name, value.dims, str(value.dtype)) for value in inputs]
-        what = (self._facts.files[0].path, format, threads, here(count()), sizes)
+        what = (self._facts.files[0].path, format, threads, here(count()), sizes, precision)
         return f"run-{cache.digest(repr(what).encode()).hex()}"
 
     @locked
