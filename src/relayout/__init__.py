@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from relayout import networks as networks
     from relayout import primitives as primitives
     from relayout import pytorch as pytorch
+    from relayout import stores as stores
     from relayout import torch as torch
     from relayout import training as training
     from relayout.importers.loading import load as load
@@ -44,9 +45,11 @@ if TYPE_CHECKING:
     from relayout.inspecting.verification import verify as verify
     from relayout.layout import views as views
     from relayout.primitives.reorder import Reorder as Reorder
+    from relayout.stores.opening import open as open
 
 _LATER = (
-    *("dask", "draw", "files", "graph", "logs", "networks", "primitives", "pytorch", "torch", "training"),
+    *("dask", "draw", "files", "graph", "logs", "networks", "primitives", "pytorch", "stores", "torch"),
+    "training",
     "layout.views",
 )
 """Modules that are loaded when they are first asked for, so that importing relayout stays cheap."""
@@ -78,9 +81,11 @@ __all__ = [
     "logs",
     "networks",
     "notation",
+    "open",
     "primitives",
     "pytorch",
     "reorder",
+    "stores",
     "tensor",
     "torch",
     "training",
@@ -95,6 +100,7 @@ if not TYPE_CHECKING:
         *_LATER,
         Reorder="primitives.reorder",
         load="importers.loading",
+        open="stores.opening",
         cost="inspecting.costs",
         guess="inspecting.guessing",
         verify="inspecting.verification",

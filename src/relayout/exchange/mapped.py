@@ -29,6 +29,7 @@ __all__ = [
     "map_and_identify",
     "map_for_reading",
     "map_for_writing",
+    "map_offset",
     "open_regular",
     "release",
 ]
@@ -93,6 +94,14 @@ def open_regular(path: Path) -> BinaryIO:
 def map_for_writing(file: BinaryIO) -> Bytes:
     """The bytes of a whole open file, writable."""
     return _mapped(file, os.fstat(file.fileno()).st_size, mmap.ACCESS_WRITE)
+
+
+def map_offset(data: NDArray[Any]) -> int | None:
+    """Where in its file a mapped array begins, in bytes; None: this module has not mapped it."""
+    source = _map_of(data)
+    if source is None:
+        return None
+    return int(data.ctypes.data - np.frombuffer(source, np.uint8).ctypes.data)
 
 
 def flush(data: Bytes) -> None:

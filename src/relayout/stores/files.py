@@ -1,0 +1,104 @@
+"""Chunk files: read and written whole, and what a folder of them is like."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from relayout.files.atomic import naming
+from relayout.stores.store import Fingerprint, SourceChanged, digest
+
+__all__ = ["check_unchanged", "fingerprint", "read_whole", "write_whole"]
+
+
+def read_whole(path: Path, newest: int) -> bytes | None:
+    """The bytes of a file; None: there is none.
+
+    Raises
+    ------
+    SourceChanged
+        It was changed after ``newest`` (ns, 0: any time will do).
+    OSError
+        It can't be read.
+    """
+    try:
+        with path.open("rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            check_unchanged(path, status, newest)
+            data = file.read(status.st_size) or b""
+            while len(data) < status.st_size:  # the system reads 2 GiB at most
+                more = file.read(status.st_size - len(data))
+                if not more:
+                    break
+                data += more
+            return data
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def check_unchanged(path: Path, status: os.stat_result, newest: int) -> None:
+    """Refuse a file that was changed after the time ``newest`` (ns; 0: any time will do)."""
+    if newest and status.st_mtime_ns > newest:
+        raise SourceChanged(f"{path} was changed after the conversion had been planned; plan it again")
+
+
+def write_whole(path: Path, parts: Iterable[Any]) -> None:
+    """Write a file, whole or not at all: under another name, then renamed.
+
+    Raises
+    ------
+    OSError
+        It can't be written. What was there before is as it was.
+    """
+    part = path.parent / f".{path.name}.{secrets.token_hex(6)}.part"
+    with naming(path):
+        try:
+            handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            try:
+                for data in parts:
+                    left = memoryview(data).cast("B")
+                    while len(left):
+                        left = left[os.write(handle, left) :]
+            finally:
+                os.close(handle)
+            part.replace(path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+
+def fingerprint(metadata: object, folder: Path, is_chunk: Any) -> Fingerprint:
+    """What a folder of chunks is like: metadata, and name, size and time of every chunk below it.
+
+    ``is_chunk`` says of a path, relative to the folder and with slashes, whether it is one.
+    """
+    total = hashlib.sha256()
+    newest = chunks = nbytes = 0
+    for path, status in sorted(_walk(folder, "")):
+        if is_chunk(path):
+            total.update(f"{path} {status[0]} {status[1]}\n".encode("utf-8", "surrogateescape"))
+            newest, chunks, nbytes = max(newest, status[1]), chunks + 1, nbytes + status[0]
+    return Fingerprint(digest([metadata, total.hexdigest()]), newest, chunks, nbytes)
+
+
+def _walk(folder: Path, prefix: str) -> Iterable[tuple[str, tuple[int, int]]]:
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry.name.startswith(".") and entry.is_dir():
+            continue
+        if entry.is_dir():
+            yield from _walk(Path(entry.path), f"{prefix}{entry.name}/")
+        else:
+            status = entry.stat()
+            yield f"{prefix}{entry.name}", (status.st_size, status.st_mtime_ns)

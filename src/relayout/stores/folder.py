@@ -1,0 +1,163 @@
+"""A folder of npy or raw files, one a chunk, and a description.
+
+::
+
+    x.chunks/relayout.json       {"relayout": 1, "descriptor": {"dims": ..., "dtype": ..., "format": ...},
+                                  "chunks": [1, 2, 56, 56, 16], "files": "npy"}
+    x.chunks/0.0.0.0.0.npy       an array of the shape of a chunk; the name has the numbers of the chunk
+    x.chunks/0.1.0.0.0.npy
+
+It is the store that needs nothing: any program reads its files, and who can't write Zarr can write these. All
+files have the shape of a full chunk; what lies beyond the array is zeros. With ``"files": "bin"`` they are
+the bytes alone, and with ``"little"`` byte order in either case.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from relayout.errors import LayoutError, Unsupported
+from relayout.files.arrays import physical_shape
+from relayout.files.descriptor import descriptor_from_json, descriptor_to_json, json_from_text
+from relayout.files.elements import by_dtype
+from relayout.stores.files import fingerprint, read_whole, write_whole
+from relayout.stores.grid import Grid, Index
+from relayout.stores.run import check_complete
+from relayout.stores.store import Address, Bytes, Fingerprint
+
+__all__ = ["DESCRIPTION", "Folder"]
+
+DESCRIPTION: Final = "relayout.json"
+_CHUNK: Final = re.compile(r"[0-9]+(?:\.[0-9]+)*\.(?:npy|bin)")
+
+
+class Folder:
+    """An array in a folder; see :class:`relayout.stores.store.Stored` for what it does."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.folder = Path(address.path)
+        told = address.details.get("create")
+        if told is None:
+            check_complete(self.folder)
+            told = _described(self.folder)
+        where = self.folder / DESCRIPTION
+        try:
+            self.desc = descriptor_from_json(told["descriptor"])
+            self.chunks = tuple(told["chunks"])
+            self.kind = told.get("files", "npy")
+            shape = physical_shape(self.desc)
+            if shape is None or self.kind not in ("npy", "bin"):
+                raise Unsupported(f"{self.desc} in files of kind {self.kind!r}: there is no such store")
+            self.grid = Grid(shape, self.chunks)
+        except LayoutError as error:
+            raise type(error)(f"{where}: {error}") from None
+        except (KeyError, TypeError, AttributeError) as error:
+            raise LayoutError(f"{where} is no description of an array in chunks: {error!r}") from None
+        self.told = told
+        element = by_dtype[self.desc.dtype.name]
+        self.element = self.desc.dtype.name
+        self._descr = element.descr or f"|V{self.desc.dtype.bits // 8}"
+        self.fill = b""
+        self.codecs = ""
+        self.nbytes = int(np.prod(self.chunks, dtype=np.int64)) * (self.desc.dtype.bits // 8)
+
+    @staticmethod
+    def create(desc: Any, chunks: tuple[int, ...], kind: str = "npy") -> dict[str, Any]:
+        """The description of a new array."""
+        return {"relayout": 1, "descriptor": descriptor_to_json(desc), "chunks": list(chunks), "files": kind}
+
+    def _path(self, chunk: Index) -> Path:
+        return self.folder / f"{'.'.join(map(str, chunk)) or '0'}.{self.kind}"
+
+    def read(self, chunk: Index, newest: int = 0) -> Bytes | None:
+        """The bytes of a chunk."""
+        path = self._path(chunk)
+        data = read_whole(path, newest)
+        if data is None:
+            return None
+        if self.kind == "npy":
+            begin = self._check_header(path, data)
+            data_view = np.frombuffer(data, np.uint8)[begin:]
+        else:
+            data_view = np.frombuffer(data, np.uint8)
+        if data_view.size != self.nbytes:
+            raise LayoutError(
+                f"{path} has {data_view.size} bytes of elements; a chunk {list(self.chunks)} of "
+                f"{self.desc.dtype} takes {self.nbytes}"
+            )
+        return data_view
+
+    def _check_header(self, path: Path, data: bytes) -> int:
+        file = io.BytesIO(data[:4096])
+        try:
+            version = np.lib.format.read_magic(file)
+            reader = {
+                (1, 0): np.lib.format.read_array_header_1_0,
+                (2, 0): np.lib.format.read_array_header_2_0,
+            }
+            shape, fortran, dtype = reader[version](file)
+        except (ValueError, KeyError, SyntaxError) as error:
+            raise LayoutError(f"{path} is no npy file: {error}") from None
+        if (
+            tuple(shape) != self.chunks
+            or (fortran and len(shape) > 1)
+            or dtype.str != np.dtype(self._descr).str
+        ):
+            raise LayoutError(
+                f"{path} holds an array of shape {list(shape)} of {dtype.str}"
+                f"{', in Fortran order' if fortran else ''}; the description says {list(self.chunks)} of "
+                f"{self._descr}"
+            )
+        return file.tell()
+
+    def encode(self, data: Bytes) -> Sequence[Any]:
+        """A chunk as it is written."""
+        if self.kind == "bin":
+            return [data]
+        header = io.BytesIO()
+        told = {"descr": self._descr, "fortran_order": False, "shape": self.chunks}
+        np.lib.format.write_array_header_1_0(header, told)
+        return [header.getvalue(), data]
+
+    def write(self, chunk: Index, data: Bytes) -> str:
+        """Write a chunk."""
+        path = self._path(chunk)
+        write_whole(path, self.encode(data))
+        return str(path)
+
+    def fingerprint(self) -> Fingerprint:
+        """Description, and all files of chunks."""
+        return fingerprint(self.told, self.folder, lambda name: _CHUNK.fullmatch(name) is not None)
+
+    def begin(self) -> None:
+        """Make the folder (that of an intermediate store)."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def commit(self) -> None:
+        """Write the description."""
+        write_whole(self.folder / DESCRIPTION, [(json.dumps(self.told) + "\n").encode()])
+
+    def facts(self) -> Mapping[str, str]:
+        """The kind of its files."""
+        return {"store": f"folder of {self.kind} files"}
+
+
+def _described(folder: Path) -> dict[str, Any]:
+    where = folder / DESCRIPTION
+    try:
+        data = json_from_text(where.read_bytes())
+    except FileNotFoundError:
+        raise LayoutError(f"{folder} holds no {DESCRIPTION}, which says what its files are") from None
+    except LayoutError as error:
+        raise LayoutError(f"{where}: {error}") from None
+    if not isinstance(data, dict) or data.get("relayout") != 1:
+        raise LayoutError(f"{where} is no description of an array in chunks")
+    return data

@@ -1,0 +1,144 @@
+"""Which tasks are done: a file of lines, beside the chunks of a destination that is not complete yet.
+
+::
+
+    out.zarr/.relayout/journal      relayout journal 1 3f9c...      the plan that it belongs to
+                                    0
+                                    2
+                                    1-1 7
+
+A line is written after what it tells of: first the files of finished tasks go to the disk (``fsync``), then
+the folders that have their names, then the line. Whatever moment the power fails at, what the journal calls
+done is there. A line that was cut off by the end of the file counts as not written.
+
+One process at a time has the journal; a lock on it keeps a second one out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from relayout.errors import LayoutError
+from relayout.files.atomic import naming, sync_folder
+
+try:
+    import fcntl
+except ImportError:  # Windows: two processes at a time are not kept apart
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Journal", "sync_files"]
+
+HEADER: Final = "relayout journal 1 "
+
+
+class Journal:
+    """The journal of a plan, open for writing, locked.
+
+    Parameters
+    ----------
+    path : Path
+        The file; it is made if it is not there.
+    key : str
+        The plan (:attr:`relayout.stores.Plan.key`).
+
+    Raises
+    ------
+    LayoutError
+        The file is the journal of another plan.
+    BlockingIOError
+        Another process has it.
+    """
+
+    def __init__(self, path: Path, key: str) -> None:
+        self.path = path
+        self.done: set[int] = set()
+        """The numbers of the tasks that are done."""
+        with naming(path):
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                self._lock()
+                self._begin(key)
+            except BaseException:
+                os.close(self._file)
+                raise
+
+    def _lock(self) -> None:
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                return  # a file system without locks
+            raise BlockingIOError(
+                errno.EWOULDBLOCK, "another process is at work on this destination", str(self.path)
+            ) from None
+
+    def _begin(self, key: str) -> None:
+        text = b""
+        while part := os.read(self._file, 1 << 20):
+            text += part
+        lines = text.decode("ascii", "replace").split("\n")
+        whole, header = lines[:-1], (HEADER + key)
+        if not whole:
+            os.ftruncate(self._file, 0)
+            self._write(header + "\n")
+            sync_folder(self.path.parent)
+            return
+        if whole[0] != header:
+            raise LayoutError(
+                f"{self.path} tells of another conversion: the source, the format, the chunks, the memory or "
+                "the number of threads were others; repeat the command as it was, or begin again (--force)"
+            )
+        with contextlib.suppress(ValueError):
+            for line in whole[1:]:
+                self.done |= set(map(int, line.split()))
+        os.ftruncate(self._file, len("\n".join(whole)) + 1)
+        os.lseek(self._file, 0, os.SEEK_END)
+
+    def add(self, numbers: Iterable[int]) -> None:
+        """Note tasks as done, on the disk; what they have written must be there already."""
+        fresh = [number for number in numbers if number not in self.done]
+        if fresh:
+            self._write(" ".join(map(str, fresh)) + "\n")
+            self.done.update(fresh)
+
+    def _write(self, text: str) -> None:
+        with naming(self.path):
+            left = text.encode()
+            while left:
+                left = left[os.write(self._file, left) :]
+            os.fsync(self._file)
+
+    def close(self) -> None:
+        """Let others have it."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def sync_files(files: Iterable[str]) -> None:
+    """Write files to the disk, and then the folders that have their names.
+
+    Raises
+    ------
+    OSError
+        One of them can't be written: the disk is full, or broken.
+    """
+    folders = set()
+    for name in files:
+        path = Path(name)
+        with naming(path):
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        folders.add(path.parent)
+    for folder in folders:
+        sync_folder(folder)

@@ -1,0 +1,103 @@
+"""The common refinement of two grids of cells: what each cell of the source has to give to each of the
+destination.
+
+A piece is where a cell of the source and one of the destination meet. Both cells are tensors of a known
+layout, and so is the piece, on both sides: a view. One reorder moves it from the one buffer to the other, so
+that each byte moves through memory once, whatever the grids. A piece that begins within a block of either
+format is cut where the next block begins; it may end anywhere::
+
+    c in cells of 40, nChw16c in cells of 64      0..40 | 40..48, 48..64 || 64..80 | 80..120
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import pairwise, product
+
+from relayout.layout import views
+from relayout.layout.descriptor import MemoryDesc
+from relayout.reorder.attributes import Attributes
+from relayout.reorder.conversion import Conversion
+from relayout.stores.grid import Box, Cells, Index, intersection
+from relayout.stores.store import Bytes
+
+__all__ = ["Mover", "pieces"]
+
+
+def pieces(source: Cells, source_cell: Index, target: Cells, target_cell: Index, block: Box) -> Iterator[Box]:
+    """What of a block two cells have in common, in boxes that are views on both sides.
+
+    Examples
+    --------
+    >>> one = Cells(MemoryDesc((1, 64), "u8", "ab"), (1, 24))
+    >>> two = Cells(MemoryDesc((1, 64), "u8", "aB16b"), (1, 2, 16))
+    >>> [box[1] for box in pieces(one, (0, 0), two, (0, 0), ((0, 1), (0, 64)))]
+    [(0, 24)]
+    >>> [box[1] for box in pieces(one, (0, 1), two, (0, 0), ((0, 1), (0, 64)))]
+    [(24, 32)]
+    """
+    common = intersection(source.box(source_cell), target.box(target_cell))
+    common = None if common is None else intersection(common, block)
+    if common is None:
+        return
+    yield from product(
+        *(
+            _parts(start, stop, source.weights[axis], target.weights[axis])
+            for axis, (start, stop) in enumerate(common)
+        )
+    )
+
+
+@lru_cache(maxsize=4096)
+def _parts(start: int, stop: int, one: tuple[int, ...], two: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Cut a range that begins within a block where the next block of each digit begins."""
+    cuts = {start, stop}
+    for weight in {*one, *two}:
+        if start % weight:
+            cuts.add(min(stop, -(-start // weight) * weight))
+    inside = sorted(cuts)
+    return tuple(pairwise(inside))
+
+
+@lru_cache(maxsize=4096)
+def _view(desc: MemoryDesc, box: Box) -> tuple[MemoryDesc, int, int]:
+    """A part of a cell: its descriptor, and the bytes of the cell's buffer from its first to its last."""
+    layout = desc.layout
+    for axis, (start, stop) in enumerate(box):
+        if (start, stop) != (0, desc.dims[axis]):
+            layout = views.slice_axis(layout, axis, start, stop)
+    low, high = layout.bounds()
+    size = desc.dtype.bits // 8
+    return (
+        MemoryDesc(layout.dims, desc.dtype, layout.moved(layout.offset0 - low)),
+        low * size,
+        (high + 1) * size,
+    )
+
+
+@lru_cache(maxsize=256)
+def _conversion(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes) -> Conversion:
+    return Conversion.settled(src, dst, attributes, 1)  # the threads are ours: one a task
+
+
+class Mover:
+    """Moves pieces between the cells of two arrays."""
+
+    def __init__(self, source: Cells, target: Cells, attributes: Attributes) -> None:
+        self.source, self.target, self.attributes = source, target, attributes
+
+    def move(self, source_cell: Index, data: Bytes, target_cell: Index, out: Bytes, block: Box) -> int:
+        """Write what a cell of the source has of one of the destination. Returns how many elements it was."""
+        moved = 0
+        for piece in pieces(self.source, source_cell, self.target, target_cell, block):
+            src, first, last = _view(self.source.desc, _within(piece, self.source.box(source_cell)))
+            dst, begin, end = _view(self.target.desc, _within(piece, self.target.box(target_cell)))
+            _conversion(src, dst, self.attributes.part(piece))(data[first:last], out[begin:end])
+            moved += src.layout.size
+        return moved
+
+
+def _within(piece: Box, cell: Box) -> Box:
+    """A box, counted from where a cell begins."""
+    return tuple((start - low, stop - low) for (start, stop), (low, _) in zip(piece, cell, strict=True))

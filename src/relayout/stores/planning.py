@@ -1,0 +1,423 @@
+"""From two arrays and a number of bytes to a plan: which blocks, how many passes, how long.
+
+A source, a format and chunks for the destination are given; :mod:`.search` goes through the shapes of blocks.
+One pass that reads every chunk once is taken if the memory allows it. If it does not, one pass that reads
+some chunks several times is compared with two passes through an intermediate store. The number of tasks at a
+time is chosen with that: fewer tasks may each have more memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+from relayout.dtypes import DTypeLike
+from relayout.errors import LayoutError, TooLarge, Unsupported, described, spelled_bytes
+from relayout.files.arrays import physical_shape
+from relayout.files.conversion import Normalise, destination
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.format import Format
+from relayout.layout.layout import plain
+from relayout.reorder.attributes import Attributes
+from relayout.stores import rates as measuring
+from relayout.stores import search
+from relayout.stores.folder import Folder
+from relayout.stores.grid import Cells, digit_names
+from relayout.stores.lazy import LazyTensor
+from relayout.stores.opening import open as open_store
+from relayout.stores.plans import Pass, Plan, Rates
+from relayout.stores.run import WORK, Run
+from relayout.stores.store import Address, Fingerprint
+from relayout.stores.zarr import Zarr, new_metadata
+
+__all__ = ["as_bytes", "convert", "plan"]
+
+BASE: Final = 224 << 20
+"""Bytes that the interpreter, NumPy, Zarr and compiled kernels take, which count for the memory.
+
+The same number in every process, so that a conversion which is resumed is planned alike."""
+
+SPARE: Final = 2
+"""Tasks at a time beyond one for each processor: some wait for the disk."""
+
+CHUNK: Final = 8 << 20
+"""Bytes of a chunk of the destination, where nothing suggests another size."""
+
+_UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
+    "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40
+}  # fmt: skip
+
+
+def as_bytes(given: int | str) -> int:
+    """A number of bytes, as a number or as people write it.
+
+    >>> as_bytes("2GB"), as_bytes("512MiB"), as_bytes("1.5g"), as_bytes(10**9)
+    (2000000000, 536870912, 1500000000, 1000000000)
+    """
+    if isinstance(given, str):
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?|)b?\s*", given.lower())
+        if match is not None:
+            return int(float(match[1]) * _UNITS[match[2]])
+    elif isinstance(given, int) and not isinstance(given, bool) and given > 0:
+        return given
+    raise LayoutError(f"memory is a number of bytes such as '2GB' or '512MiB', got {described(given)}")
+
+
+def plan(
+    source: LazyTensor | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    format: str | Format | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    chunks: Sequence[int] | None = None,
+    shards: Sequence[int] | None = None,
+    memory: int | str = "2GB",
+    threads: int | None = None,
+    kind: str | None = None,
+    codecs: str = "same",
+    zarr_format: int = 3,
+    missing: str = "fill",
+    axes: str = "meaning",
+    normalise: Normalise | None = None,
+    rates: Rates | None = None,
+    passes: int | None = None,
+    **attributes: Any,
+) -> Plan:
+    """Plan the conversion of an array in a store into another store. Nothing is written.
+
+    Parameters
+    ----------
+    source : LazyTensor or path
+        What is converted.
+    path : str or Path
+        The folder that is made.
+    format : str or Format, optional
+        The format of the destination, whose physical array has an axis for each digit; without one that of
+        the source.
+    dtype : optional
+        The data type of the destination; without one that of the source.
+    chunks : sequence of int, optional
+        The sizes of a chunk of the destination's physical array; -1: the whole axis. Without them a chunk
+        holds the same elements as one of the source, as far as its format allows it.
+    shards : sequence of int, optional
+        The sizes of a shard, multiples of those of a chunk (Zarr 3). Shards are what is written as one.
+    memory : int or str
+        What the process may take, all in all: ``"2GB"``, ``"512MiB"``.
+    threads : int, optional
+        How many tasks may run at the same time. Without it two more than there are processors, or as many as
+        the memory allows.
+    kind : str, optional
+        ``"zarr"``, or ``"npy"`` or ``"bin"`` for a folder of such files. Without it Zarr if the path ends in
+        ``.zarr``, else npy.
+    codecs : str
+        How chunks are compressed (Zarr): ``"same"`` as those of the source, ``"none"``, ``"zstd"``,
+        ``"gzip"``, ``"blosc"``, with a level as in ``"zstd:3"`` and a checksum as in ``"zstd+crc32c"``.
+    zarr_format : int
+        The version of Zarr, 2 or 3.
+    missing : str
+        What chunks of the source that are not there mean: ``"fill"``, the fill value, as Zarr has it, or
+        ``"error"``.
+    axes, normalise, **attributes
+        What becomes of the values, and how axes are matched, as :func:`relayout.files.convert` takes it.
+    rates : Rates, optional
+        What predicted times are made of; without them they are measured on some chunks of the source.
+    passes : int, optional
+        1 or 2, if it is not to be chosen.
+
+    Raises
+    ------
+    LayoutError
+        Something does not fit: the format, the chunks, the memory; or source and destination lie within each
+        other.
+    OSError
+        The source can't be read.
+
+    Examples
+    --------
+    >>> import numpy as np, pathlib, tempfile
+    >>> import relayout as rl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "x.npy")
+    ...     np.save(path, np.zeros((4, 32, 8, 8), np.float32))
+    ...     made = plan(rl.open(path, format="nchw"), path.with_name("y.chunks"), "nChw16c", memory="1GB")
+    ...     made.total, made.bytes_read, made.bytes_written
+    (1, 32768, 32768)
+    """
+    lazy = source if isinstance(source, LazyTensor) else open_store(source)
+    where = os.path.abspath(path)
+    _check_apart(lazy.address.path, where)
+    desc = _destination(lazy, format, dtype, axes)
+    made = Attributes.make(lazy.dims, **attributes)
+    if normalise is not None:
+        made = normalise.attributes(lazy.desc, made)
+    made.check_range(lazy.dtype, desc.dtype)
+    made = made.taking_part(lazy.dtype, desc.dtype)
+    if made.reads_destination:
+        raise LayoutError("beta adds to an old destination, and that of a plan is new")
+    _check_carried(lazy, desc, made)
+    target = _target(lazy, where, desc, chunks, shards, kind, codecs, zarr_format)
+    found = lazy.stored.fingerprint()
+    complete = _is_complete(lazy, found)
+    if missing not in ("fill", "error"):
+        raise LayoutError(f"missing chunks are 'fill' or 'error', got {described(missing)}")
+    if missing == "error" and not complete:
+        raise LayoutError(f"{_missing(lazy, found)}; missing='error' (--missing error) refuses that")
+    room = as_bytes(memory)
+    many = threads or (os.cpu_count() or 1) + SPARE
+    sides = lazy.cells, Cells(desc, target.open().chunks)
+    _check_uncut(*sides)
+    between = str(Path(where, WORK, "between"))
+    chosen = _chosen(lazy, desc, sides, room - BASE, many, passes)
+    if chosen is None:
+        raise _too_little(sides, room)
+    count, shapes, middle = chosen
+    speeds = rates or measuring.measured(lazy.stored, target.open(), Path(where).parent)
+    stops: list[tuple[Address, Cells]] = [(lazy.address, sides[0]), (target, sides[1])]
+    if middle is not None:
+        told = {"create": Folder.create(middle.whole, middle.stored.chunks, "bin")}
+        stops.insert(1, (Address("folder", between, "", json.dumps(told, sort_keys=True)), middle))
+    passing, first = [], 0
+    # Values are converted in the pass that leaves less to be written in between.
+    early = middle is not None and middle.whole.dtype is desc.dtype
+    for number, shape in enumerate(shapes):
+        (one, a), (two, b) = stops[number], stops[number + 1]
+        here = made if middle is None or early == (number == 0) else Attributes()
+        first_pass = number == 0
+        passing.append(
+            Pass(
+                *(one, two, desc.dims, shape.block, shape.by_target, first, here),
+                *((found.newest, complete) if first_pass else (0, True)),
+                *(shape.reads * a.stored_bytes, shape.writes * b.stored_bytes, shape.reads, shape.writes),
+                *(shape.memory, shape.seconds(a, b, speeds)),
+            )
+        )
+        first += shape.blocks
+    notes = [] if complete or found.chunks < 0 else [_missing(lazy, found)]
+    return Plan(
+        *(lazy.address, target, tuple(passing), found, room, BASE, count, speeds, tuple(notes)),
+    )
+
+
+def convert(
+    source: LazyTensor | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    format: str | Format | None = None,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    engine: Any = None,
+    progress: Any = None,
+    **options: Any,
+) -> Run:
+    """Convert an array in a store into another store: :func:`plan`, then :meth:`Plan.run`.
+
+    Examples
+    --------
+    >>> import numpy as np, pathlib, tempfile
+    >>> import relayout as rl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "x.npy")
+    ...     np.save(path, np.arange(6, dtype=np.float32).reshape(2, 3))
+    ...     _ = convert(path, path.with_name("y.chunks"), "ba", dtype="s8")
+    ...     rl.open(path.with_name("y.chunks"))[1]
+    array([3, 4, 5], dtype=int8)
+    """
+    made = plan(source, path, format, **options)
+    return made.run(resume=resume, force=force, engine=engine, progress=progress)
+
+
+# -- workings -------------------------------------------------------------------------------------------
+
+
+def _destination(
+    lazy: LazyTensor, format: str | Format | None, dtype: DTypeLike | None, axes: str
+) -> MemoryDesc:
+    if format is not None:
+        to = Format(format)
+        to = to if to.rank is not None else to.resolve(lazy.desc.rank, lazy.dtype.name)
+        if to.roles is not None and lazy.desc.layout.roles is None and lazy.desc.rank > 1:
+            raise LayoutError(
+                f"{lazy.address.spelled} holds an array of shape {list(lazy.grid.shape)}, and nothing "
+                "says what "
+                f"its axes mean, so it can't be converted to {format}; say the format it is in: --from nchw, "
+                "--from nhwc, ... (rl.open(path, format=...))"
+            )
+    desc = destination(lazy.desc, format, dtype, axes)
+    if physical_shape(desc) is None:
+        raise Unsupported(
+            f"{desc} has no array with an axis for each digit (4-bit elements and layouts with holes "
+            "have none), "
+            "so it can't be kept in chunks"
+        )
+    return desc
+
+
+def _check_carried(lazy: LazyTensor, desc: MemoryDesc, attributes: Attributes) -> None:
+    """Elements of types that are none of ours are moved, and not converted."""
+    if lazy.stored.element != lazy.dtype.name and (desc.dtype is not lazy.dtype or not attributes.is_plain):
+        raise Unsupported(
+            f"{lazy.address.spelled} holds {lazy.stored.element}, whose elements Relayout moves and does not "
+            "convert; leave out dtype and scales"
+        )
+
+
+def _target(
+    lazy: LazyTensor,
+    where: str,
+    desc: MemoryDesc,
+    chunks: Sequence[int] | None,
+    shards: Sequence[int] | None,
+    kind: str | None,
+    codecs: str,
+    version: int,
+) -> Address:
+    shape = physical_shape(desc)
+    assert shape is not None
+    kind = kind or ("zarr" if where.lower().endswith(".zarr") else "npy")
+    sizes = _sizes(desc, shape, "chunks", chunks) if chunks is not None else _like(lazy, desc)
+    whole = None if shards is None else _sizes(desc, shape, "shards", shards)
+    if kind == "zarr":
+        foreign = lazy.stored.element if lazy.stored.element != lazy.dtype.name else ""
+        like = lazy.stored if isinstance(lazy.stored, Zarr) else None
+        told: Any = new_metadata(
+            desc, sizes, shards=whole, codecs=codecs, like=like, version=version, element=foreign
+        )
+    elif kind in ("npy", "bin"):
+        if whole is not None or codecs not in ("same", "none"):
+            raise LayoutError(f"a folder of {kind} files has neither shards nor codecs; write Zarr (x.zarr)")
+        told = Folder.create(desc, sizes, kind)
+    else:
+        raise LayoutError(f"stores are written as zarr, npy or bin, and not as {described(kind)}")
+    return Address(
+        "zarr" if kind == "zarr" else "folder", where, "", json.dumps({"create": told}, sort_keys=True)
+    )
+
+
+def _sizes(desc: MemoryDesc, shape: Sequence[int], what: str, given: Sequence[int]) -> tuple[int, ...]:
+    if len(given) != len(shape) or any(size < 1 and size != -1 for size in given):
+        names = ", ".join(digit_names(desc))
+        raise LayoutError(
+            f"{what} {','.join(map(str, given))}: the array has the shape {list(shape)}, an axis for "
+            "each digit "
+            f"({names}), and a size of 1 or more (or -1, all of it) is needed for each"
+        )
+    return tuple(
+        max(1, size if g == -1 else min(g, max(1, size))) for g, size in zip(given, shape, strict=True)
+    )
+
+
+def _like(lazy: LazyTensor, desc: MemoryDesc) -> tuple[int, ...]:
+    """Chunks of the same elements as those of the source, as near as the format comes to it."""
+    shape = physical_shape(desc)
+    assert shape is not None
+    sizes = list(shape)
+    for position, digit in enumerate(desc.layout.digits):
+        term = desc.layout.terms[digit.term]
+        if len(term) == 1 and desc.layout.order[position][1] == 0:
+            cell = lazy.cells.grid.chunks[term[0]]
+            sizes[position] = max(1, min(shape[position], -(-cell // digit.weight)))
+    width = desc.dtype.bits // 8
+    while prod(sizes) * width > 4 * CHUNK:  # blocks of 16 channels for one
+        longest = max(range(len(sizes)), key=lambda k: sizes[k] if desc.layout.order[k][1] == 0 else 0)
+        if sizes[longest] == 1:
+            break
+        sizes[longest] = -(-sizes[longest] // 2)
+    return tuple(max(1, size) for size in sizes)
+
+
+def _chosen(
+    lazy: LazyTensor,
+    desc: MemoryDesc,
+    sides: tuple[Cells, Cells],
+    room: int,
+    threads: int,
+    passes: int | None,
+) -> tuple[int, list[search.Shape], Cells | None] | None:
+    """How many tasks at a time, the blocks of each pass, and the store in between."""
+    best: tuple[float, tuple[int, list[search.Shape], Cells | None]] | None = None
+    source, target = sides
+
+    def offer(count: int, shapes: list[search.Shape], middle: Cells | None) -> None:
+        nonlocal best
+        stops = [source, *([middle] if middle is not None else []), target]
+        seconds = sum(
+            shape.seconds(stops[k], stops[k + 1], search.ASSUMED, count) for k, shape in enumerate(shapes)
+        )
+        if best is None or seconds < best[0]:
+            best = seconds, (count, shapes, middle)
+
+    # Beyond the processors a task more adds little: one that waits for the disk.
+    for count in sorted({threads, max(1, threads // 2), 1}, reverse=True):
+        most = room // count
+        single = None if passes == 2 else search.fastest(source, target, most, count)
+        if single is not None:
+            offer(count, [single], None)
+            if single.reads == source.stored.total and passes is None:
+                continue  # everything is read and written once
+        if passes == 1:
+            continue
+        kind = min(lazy.dtype, desc.dtype, key=lambda one: one.bits)
+        for chunk in search.between(source, target, most)[:6]:
+            middle = Cells(MemoryDesc(desc.dims, kind, plain(desc.rank)), chunk)
+            two = [search.fastest(a, b, most, count) for a, b in ((source, middle), (middle, target))]
+            shapes = [shape for shape in two if shape is not None]
+            if len(shapes) == 2:
+                offer(count, shapes, middle)
+    return None if best is None else best[1]
+
+
+def _too_little(sides: tuple[Cells, Cells], room: int) -> TooLarge:
+    source, target = sides
+    needed = BASE + source.nbytes * 2 + target.nbytes * 3
+    return TooLarge(
+        f"{spelled_bytes(room)} of memory are too little: a chunk of the source takes "
+        f"{spelled_bytes(source.nbytes)}, one of the destination {spelled_bytes(target.nbytes)}, both "
+        "more than "
+        f"once while they are encoded, and the interpreter {spelled_bytes(BASE)}; about "
+        f"{spelled_bytes(needed)} are needed, or smaller chunks"
+    )
+
+
+def _check_uncut(source: Cells, target: Cells) -> None:
+    """Fused axes are in one piece, on both sides."""
+    for one, two, side in ((source, target, "destination"), (target, source, "source")):
+        for axis, unit in enumerate(one.units):
+            if unit == 0 and two.grid.counts[axis] > 1:
+                raise Unsupported(
+                    f"axis {axis} is fused with others in {one.whole}, so it can't be cut, and the "
+                    "chunks of the "
+                    f"{side} cut it in {two.grid.counts[axis]}; choose chunks that do not"
+                )
+
+
+def _check_apart(source: str, target: str) -> None:
+    if "://" in target:
+        raise Unsupported(f"{target}: a destination is a folder; mount the store, or copy it afterwards")
+    if "://" in source:
+        return
+    one, two = os.path.realpath(source), os.path.realpath(target)
+    if one == two:
+        raise LayoutError(f"source and destination are the same: {target}")
+    for inner, outer, what in (
+        (two, one, "destination lies within the source"),
+        (one, two, "source lies within the destination"),
+    ):
+        if os.path.isdir(outer) and inner.startswith(outer + os.sep):
+            raise LayoutError(f"the {what}: {source}, {target}")
+
+
+def _is_complete(lazy: LazyTensor, found: Fingerprint) -> bool:
+    return found.chunks == lazy.grid.total if found.chunks >= 0 else False
+
+
+def _missing(lazy: LazyTensor, found: Fingerprint) -> str:
+    return (
+        f"{lazy.grid.total - found.chunks} of {lazy.grid.total} chunks of {lazy.address.spelled} are "
+        "not there, and "
+        "are read as its fill value"
+    )

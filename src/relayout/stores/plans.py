@@ -1,0 +1,264 @@
+"""A plan of a conversion: what is read, converted and written in which blocks, as data.
+
+Two grids meet (:mod:`.pieces`). A block of the plan is a box of whole cells of the destination; how many
+decides everything else::
+
+    small blocks     little memory; a chunk of the source that several blocks need is read by each of them
+    large blocks     each chunk is read once, if whole chunks of the source are a block, too
+    two passes       an intermediate store whose chunks divide the blocks of both passes: all is read and
+                     written twice, and nothing more often, in little memory
+
+The planner (:mod:`.planning`) goes through the shapes of blocks and takes the one of least predicted time
+that fits into the memory. All figures are there before anything is moved; :meth:`Plan.explain` prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from relayout.errors import LayoutError, spelled_bytes
+from relayout.reorder.attributes import Attributes
+from relayout.stores.grid import Grid, size_of
+from relayout.stores.store import Address, Fingerprint, digest
+from relayout.stores.task import Task
+
+if TYPE_CHECKING:
+    from relayout.stores.run import Run
+    from relayout.stores.task import Done
+
+__all__ = ["Pass", "Plan", "Rates"]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How fast a store is read and written, of one thread: what predicted times are made of."""
+
+    read: float
+    """Bytes of decoded chunks a second, from asking for the file to the decoded chunk."""
+    write: float
+    """Bytes of chunks a second, from the chunk in memory to the file."""
+    move: float
+    """Bytes that the reorder engine reads a second."""
+    request: float = 0.0005
+    """Seconds that a chunk takes besides, however small it is."""
+    measured: str = ""
+    """On what the figures were measured; empty: they are assumed."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """From one array to another, block by block."""
+
+    source: Address
+    target: Address
+    dims: tuple[int, ...]
+    """The logical sizes of both."""
+    block: tuple[int, ...]
+    """The logical sizes of a block."""
+    by_target: bool
+    """The order within a block: chunk by chunk of the destination, or of the source."""
+    first: int
+    """The number of its first task."""
+    attributes: Attributes
+    newest: int
+    complete: bool
+    bytes_read: int
+    """Bytes of chunks that are read, decoded; a chunk that several blocks need counts for each."""
+    bytes_written: int
+    """Bytes of chunks that are written, before they are encoded."""
+    requests_read: int
+    requests_written: int
+    memory: int
+    """Bytes that a task holds at the same time, at most."""
+    seconds: float
+    """Predicted time, of all tasks one after another in one thread."""
+
+    @cached_property
+    def blocks(self) -> Grid:
+        """The blocks, in logical indices."""
+        return Grid(self.dims, self.block)
+
+    @property
+    def tasks(self) -> range:
+        """The numbers of its tasks."""
+        return range(self.first, self.first + self.blocks.total)
+
+    def elements(self, number: int) -> int:
+        """How many elements a task converts."""
+        return size_of(self.blocks.box(self.blocks.index(number - self.first)))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done to convert an array in a store into another.
+
+    Made by :func:`relayout.stores.plan`. Nothing is touched before :meth:`run` or :meth:`start`.
+
+    Attributes
+    ----------
+    passes : tuple of Pass
+        One, or two through an intermediate store. All tasks of a pass come before those of the next.
+    fingerprint : Fingerprint
+        What the source was like.
+    memory : int
+        The bytes that the conversion may take, the interpreter included.
+    threads : int
+        How many tasks run at the same time on one machine within that.
+    rates : Rates
+        What predicted times are made of.
+    """
+
+    source: Address
+    target: Address
+    passes: tuple[Pass, ...]
+    fingerprint: Fingerprint
+    memory: int
+    base: int
+    threads: int
+    rates: Rates
+    notes: tuple[str, ...] = ()
+    """What there is to know besides: missing chunks, say."""
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of all that decides which bytes are written where: that of the source among it."""
+        return digest(
+            [
+                *(list(self.source), list(self.target), self.fingerprint.text),
+                *(
+                    [list(p.source), list(p.target), list(p.block), p.by_target, repr(p.attributes)]
+                    for p in self.passes
+                ),
+            ]
+        )
+
+    @property
+    def total(self) -> int:
+        """How many tasks there are, of all passes."""
+        return sum(one.blocks.total for one in self.passes)
+
+    def pass_of(self, number: int) -> Pass:
+        """The pass that a task belongs to."""
+        for one in self.passes:
+            if number in one.tasks:
+                return one
+        raise LayoutError(f"there is no task {number!r}; the plan has {self.total}, from 0 on")
+
+    def task(self, number: int) -> Task:
+        """A task by its number: plain data of some kilobytes that any process can run.
+
+        Raises
+        ------
+        LayoutError
+            There is no task of that number.
+        """
+        one = self.pass_of(number)
+        block = one.blocks.box(one.blocks.index(number - one.first))
+        return Task(
+            *(number, one.source, one.target, block, one.attributes, one.by_target),
+            *(one.newest, one.complete, self.key),
+        )
+
+    def __len__(self) -> int:
+        """How many tasks there are."""
+        return self.total
+
+    def __iter__(self) -> Iterator[Task]:
+        """All tasks, in order."""
+        return map(self.task, range(self.total))
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that are read in all passes, decoded."""
+        return sum(one.bytes_read for one in self.passes)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes that are written in all passes, before they are encoded."""
+        return sum(one.bytes_written for one in self.passes)
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time on :attr:`threads` threads."""
+        return sum(one.seconds for one in self.passes) / max(1, self.threads)
+
+    @property
+    def peak(self) -> int:
+        """Bytes that are held at the same time at most, predicted: all threads, and the interpreter."""
+        return self.base + self.threads * max(one.memory for one in self.passes)
+
+    def start(self, *, resume: bool = False, force: bool = False) -> Run:
+        """Make the destination, incomplete, or take up one that was begun.
+
+        Parameters
+        ----------
+        resume : bool
+            Go on where a run of this very plan was killed or failed.
+        force : bool
+            Remove a store that is there. It is gone from the beginning.
+
+        Raises
+        ------
+        FileExistsError
+            The destination exists, and neither was set.
+        SourceChanged
+            The source is not what it was when the plan was made.
+        LayoutError
+            What was begun there is not this plan.
+        """
+        from relayout.stores.run import Run
+
+        return Run(self, resume=resume, force=force)
+
+    def run(
+        self,
+        *,
+        resume: bool = False,
+        force: bool = False,
+        engine: Callable[..., None] | None = None,
+        progress: Callable[[Done], None] | None = None,
+        **options: Any,
+    ) -> Run:
+        """Carry the plan out.
+
+        Parameters
+        ----------
+        resume, force : bool
+            As :meth:`start` takes them.
+        engine : callable, optional
+            What runs tasks: called with the :class:`Run`, ``progress`` and the options. Without one, threads
+            of this process: :func:`relayout.stores.workers.run`.
+        progress : callable, optional
+            Called with the :class:`Done` of each task that has become known as done.
+        """
+        from relayout.stores import workers
+
+        with self.start(resume=resume, force=force) as run:
+            (engine or workers.run)(run, progress=progress, **options)
+            run.commit()
+        return run
+
+    def explain(self) -> str:
+        """What is done, in lines for people."""
+        lines = [f"{self.source.spelled} -> {self.target.spelled}"]
+        for number, one in enumerate(self.passes, 1):
+            what = "in one pass" if len(self.passes) == 1 else f"pass {number} of {len(self.passes)}"
+            if number < len(self.passes):
+                what += f", to {one.target.spelled}"
+            lines += [
+                f"{what}: {one.blocks.total} blocks of {'x'.join(map(str, one.block))}",
+                f"  reads   {spelled_bytes(one.bytes_read)} in {one.requests_read} requests",
+                f"  writes  {spelled_bytes(one.bytes_written)} in {one.requests_written} requests",
+                f"  memory  {spelled_bytes(one.memory)} a task",
+            ]
+        lines.append(
+            f"in all: {spelled_bytes(self.peak)} of {spelled_bytes(self.memory)} with {self.threads} "
+            "tasks at a "
+            f"time, {spelled_bytes(self.base)} of it the interpreter; about {self.seconds:.0f} s"
+            + (f" ({self.rates.measured})" if self.rates.measured else "")
+        )
+        lines += self.notes
+        return "\n".join(lines)

@@ -1,0 +1,215 @@
+"""The shapes of blocks, gone through: which is the fastest that fits into the memory?
+
+Along one axis a block of ``b`` elements of a grid with chunks of ``t`` (destination) over one with chunks of
+``s`` (source) reads ``r(b)`` chunks of the source, counted for each block that they lie in. The sum over all
+blocks of a product is the product of the sums, so the whole cost of a shape of blocks is a product over axes,
+which needs no loop over blocks::
+
+    chunks read     =  product over axes of the sum over blocks of chunks touched
+    chunks written  =  product over axes of dims / t
+    memory          =  of the largest block, by going through its schedule (:func:`.task.schedule`)
+
+Candidates along an axis are ``t`` times powers of two, common multiples of ``s`` and ``t``, and the whole
+axis. That is some hundreds to some thousands of shapes. They are sorted by predicted time, and the first
+that fits is taken.
+
+The choice must be the same tomorrow, when a conversion is resumed, so that it is made with fixed rates
+(:data:`ASSUMED`), and never with measured ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import ceil, gcd, lcm, prod
+from typing import Final, NamedTuple
+
+from relayout.stores.grid import Cells, Grid
+from relayout.stores.plans import Rates
+from relayout.stores.task import Schedule, schedule
+
+__all__ = ["ASSUMED", "Shape", "between", "fastest"]
+
+ASSUMED: Final = Rates(read=600e6, write=400e6, move=4e9, request=0.001)
+"""What shapes are compared by: rates of a thread with a fast codec. Only their ratios matter."""
+
+MOST_SHAPES: Final = 8000
+MOST_STEPS: Final = 400_000
+"""Steps of schedules that are gone through, of all shapes together."""
+
+
+class Shape(NamedTuple):
+    """A shape of blocks, and what it costs."""
+
+    block: tuple[int, ...]
+    by_target: bool
+    reads: int
+    """Chunks of the source, counted for each block that reads them."""
+    writes: int
+    memory: int
+    """Bytes of a task, at most."""
+    blocks: int
+
+    def seconds(self, source: Cells, target: Cells, rates: Rates, threads: int = 1) -> float:
+        """Predicted time on so many threads, with the rates of one."""
+        read, written = self.reads * source.stored_bytes, self.writes * target.stored_bytes
+        work = read / rates.read + written / rates.write + read / rates.move
+        work += (self.reads + self.writes) * rates.request
+        return work / self.blocks * ceil(self.blocks / threads)
+
+
+def fastest(source: Cells, target: Cells, most: int, threads: int) -> Shape | None:
+    """The shape of blocks of least predicted time whose tasks take no more than ``most`` bytes each.
+
+    Examples
+    --------
+    >>> from relayout import MemoryDesc
+    >>> rows = Cells(MemoryDesc((1024, 1024), "f32", "ab"), (64, 1024))
+    >>> columns = Cells(MemoryDesc((1024, 1024), "f32", "ab"), (1024, 64))
+    >>> one, two = (fastest(rows, columns, most, 1) for most in (8 << 20, 2 << 20))
+    >>> one.block, one.reads, two.block, two.reads
+    ((1024, 1024), 16, (1024, 256), 64)
+    """
+    found = sorted(
+        (shape.seconds(source, target, ASSUMED, threads), prod(shape.block), shape)
+        for shape in _shapes(source, target, most)
+    )
+    left = MOST_STEPS
+    for _, _, shape in found:
+        steps = _largest(source, shape.block, target)
+        if prod(steps[0]) * prod(steps[1]) > left:
+            continue
+        fits: list[Shape] = []
+        box = _worst(source, shape.block)
+        for by_target in (True, False):
+            made: Schedule = schedule(source, target, box, by_target)
+            left -= len(made.steps)
+            memory = made.memory(source, target)
+            if memory <= most:
+                fits.append(shape._replace(by_target=by_target, memory=memory))
+        if fits:
+            return min(fits, key=lambda one: one.memory)
+        if left <= 0:
+            break
+    return None
+
+
+def _shapes(source: Cells, target: Cells, most: int) -> Iterator[Shape]:
+    """All candidates that could fit, without having looked at their schedule."""
+    axes = []
+    for size, s, t in zip(source.grid.shape, source.grid.chunks, target.grid.chunks, strict=True):
+        axes.append([(b, *_touched(size, s, b)) for b in _sizes(size, s, t)])
+    while prod(map(len, axes)) > MOST_SHAPES:
+        longest = max(axes, key=len)
+        longest[:] = longest[::2] + ([longest[-1]] if len(longest) % 2 == 0 else [])
+    least = source.nbytes + target.nbytes + max(source.nbytes, 2 * target.nbytes)
+    if least > most:
+        return
+    for several in product(*axes):
+        block = tuple(b for b, _, _ in several)
+        held = (
+            prod(n for _, _, n in several) * source.nbytes,
+            prod(ceil(b / t) for b, t in zip(block, target.grid.chunks, strict=True)) * target.nbytes,
+        )
+        if min(held) > 64 * most:  # no order of its cells makes that fit
+            continue
+        reads = prod(total for _, total, _ in several) * source.per_cell
+        blocks = prod(ceil(max(1, size) / b) for size, b in zip(source.grid.shape, block, strict=True))
+        yield Shape(block, True, reads, target.stored.total, 0, blocks)
+
+
+def _sizes(size: int, s: int, t: int) -> list[int]:
+    """The sizes of a block along an axis: multiples of the destination's chunk."""
+    whole = max(1, ceil(size / t)) * t
+    found = {whole}
+    one = t
+    while one < whole:
+        found.add(one)
+        one *= 2
+    common = lcm(s, t)
+    while common < whole:
+        found.add(common)
+        common *= 2
+    return sorted(found)
+
+
+def _touched(size: int, s: int, b: int) -> tuple[int, int]:
+    """Chunks of ``s`` that blocks of ``b`` touch: of all blocks together, and of one at most."""
+    total = most = 0
+    whole, period = ceil(max(1, size) / b), lcm(s, b) // b
+    if whole > 4 * period:  # the same again and again
+        counts = [_count(k, b, s, size) for k in range(period)]
+        rounds = (whole - 1) // period
+        total = sum(counts) * rounds
+        rest = [_count(k, b, s, size) for k in range(rounds * period, whole)]
+        return total + sum(rest), max(counts + rest)
+    for k in range(whole):
+        count = _count(k, b, s, size)
+        total, most = total + count, max(most, count)
+    return total, most
+
+
+def _count(k: int, b: int, s: int, size: int) -> int:
+    start, stop = k * b, min((k + 1) * b, max(1, size))
+    return ceil(stop / s) - start // s
+
+
+def _largest(source: Cells, block: Sequence[int], target: Cells) -> tuple[list[int], list[int]]:
+    ones = [
+        _touched(size, s, b)[1]
+        for size, s, b in zip(source.grid.shape, source.grid.chunks, block, strict=True)
+    ]
+    return ones, [ceil(b / t) for b, t in zip(block, target.grid.chunks, strict=True)]
+
+
+def _worst(source: Cells, block: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """A block that touches as many chunks as any."""
+    grid = Grid(source.grid.shape, block)
+    box = []
+    for axis, (size, s, b) in enumerate(zip(grid.shape, source.grid.chunks, block, strict=True)):
+        tries = range(min(grid.counts[axis], lcm(s, b) // b, 1000))
+        k = max(tries, key=lambda k: _count(k, b, s, size), default=0)
+        box.append((k * b, min((k + 1) * b, size)))
+    return tuple(box)
+
+
+def between(source: Cells, target: Cells, most: int) -> list[tuple[int, ...]]:
+    """Shapes of chunks of an intermediate store, those of fewest chunks first.
+
+    The source is read in blocks ``r`` of whole chunks, the destination written in blocks ``w`` of whole
+    chunks, both as large as memory allows; a chunk in between must divide both, so that neither pass reads or
+    writes a part of one: the greatest common divisor along each axis.
+    """
+    dims = source.grid.shape
+    width = max(source.whole.dtype.bits, target.whole.dtype.bits) // 8
+    room = most // (3 * width)
+    firsts, seconds = (_grown(cells.grid.chunks, dims, room) for cells in (source, target))
+    found = set()
+    for r in firsts:
+        for w in seconds:
+            found.add(
+                tuple(
+                    b if a >= size else a if b >= size else gcd(a, b)
+                    for a, b, size in zip(r, w, dims, strict=True)
+                )
+            )
+    within = [tuple(min(c, max(1, size)) for c, size in zip(chunk, dims, strict=True)) for chunk in found]
+    return sorted(set(within), key=lambda chunk: (Grid(dims, chunk).total, chunk))
+
+
+def _grown(chunk: Sequence[int], dims: Sequence[int], room: int) -> list[tuple[int, ...]]:
+    """Multiples of a chunk with as many elements as there is room for, in several shapes."""
+    axes = []
+    for c, size in zip(chunk, dims, strict=True):
+        whole = max(1, ceil(size / c)) * c
+        sizes, one = [c], 2 * c
+        while one < whole:
+            sizes.append(one)
+            one *= 2
+        axes.append(sizes if whole == c else [*sizes, whole])
+    while prod(map(len, axes)) > MOST_SHAPES:
+        longest = max(axes, key=len)
+        del longest[1:-1:2]
+    fitting = [block for block in product(*axes) if prod(block) <= room]
+    largest = sorted(fitting, key=prod, reverse=True)
+    return [block for block in largest if 4 * prod(block) >= prod(largest[0])][:48]

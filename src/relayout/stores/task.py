@@ -1,0 +1,298 @@
+"""One block of a conversion: read, convert, write.
+
+A block is a box of elements made of whole cells of the destination. Its task goes over the cells of one side
+and keeps of the other what is still needed, whichever order takes less memory (:func:`schedule`, which the
+planner asks, too)::
+
+    by target    for each chunk to write: read what it needs and is not there yet, convert, write, forget
+    by source    for each chunk to read: convert what it gives to each chunk to write, forget;
+                 write those that are complete
+
+A task depends on nothing but its fields. It may run in any process that sees the same file system, twice, or
+twice at the same time: the bytes are the same, and each chunk appears by one rename.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from relayout.errors import LayoutError
+from relayout.files.arrays import physical_shape
+from relayout.reorder.attributes import Attributes
+from relayout.stores.grid import Box, Cells, Index
+from relayout.stores.pieces import Mover
+from relayout.stores.store import Address, Bytes, SourceChanged, Stored
+from relayout.tensor import aligned
+
+__all__ = ["Done", "Schedule", "Side", "Task", "schedule"]
+
+
+class Done(NamedTuple):
+    """What a task did."""
+
+    number: int
+    """The task, as in ``plan.task(number)``."""
+    elements: int
+    """Elements converted, those made of fill values included."""
+    bytes_read: int
+    """Bytes of decoded chunks."""
+    bytes_written: int
+    """Bytes of chunks before they were encoded."""
+    requests: int
+    """Chunks read and written."""
+    missing: int
+    """Chunks of the source that were not there, and stand for the fill value."""
+    seconds: tuple[float, float, float]
+    """Reading and decoding; converting; encoding and writing."""
+    files: tuple[str, ...]
+    """What was written: the journal sees these on the disk before it notes the task as done."""
+
+
+class Task(NamedTuple):
+    """A block: everything that is needed to convert it, as plain data."""
+
+    number: int
+    """Its number in the plan."""
+    source: Address
+    target: Address
+    block: Box
+    """The elements, by logical index."""
+    attributes: Attributes
+    """What becomes of the values on the way."""
+    by_target: bool
+    """Which side it goes by."""
+    newest: int
+    """Chunks that were changed after this time (ns) are refused; 0: none."""
+    complete: bool
+    """Whether no chunk of the source may be missing, since none was when the plan was made."""
+    key: str
+    """The plan that it belongs to; tasks of one plan share what they have opened."""
+
+    def run(self) -> Done:
+        """Read the block, convert it, write it.
+
+        Raises
+        ------
+        SourceChanged
+            The source is not what it was when the plan was made.
+        LayoutError
+            A chunk is damaged.
+        OSError
+            Something can't be read or written.
+        """
+        source, target = _pair(self.key, self.source, self.target)
+        return _Work(self, source, target).run()
+
+
+class Side(NamedTuple):
+    """An array that was opened, and its cells."""
+
+    stored: Stored
+    cells: Cells
+
+    @classmethod
+    def of(cls, stored: Stored) -> Side:
+        """With the cells of its chunks."""
+        return cls(stored, Cells(stored.desc, stored.chunks))
+
+
+@lru_cache(maxsize=8)
+def _pair(key: str, source: Address, target: Address) -> tuple[Side, Side]:
+    return Side.of(source.open()), Side.of(target.open())
+
+
+class Schedule(NamedTuple):
+    """In which order the cells of a block are read and written."""
+
+    steps: tuple[tuple[str, Index, Index | None], ...]
+    """``("read", s, None)``, ``("move", s, t)``, ``("forget", s, None)``, ``("write", t, None)``."""
+    most_source: int
+    """Cells of the source that are held at the same time, at most."""
+    most_target: int
+    """Cells of the destination."""
+
+    def memory(self, source: Cells, target: Cells) -> int:
+        """Bytes that are held at the same time, at most, what codecs need for one chunk included."""
+        read = source.nbytes * (1 if source.direct else 2)
+        write = 2 * target.nbytes
+        return self.most_source * source.nbytes + self.most_target * target.nbytes + max(read, write)
+
+
+def schedule(source: Cells, target: Cells, block: Box, by_target: bool) -> Schedule:
+    """Order the cells of a block.
+
+    Examples
+    --------
+    >>> from relayout import MemoryDesc
+    >>> rows = Cells(MemoryDesc((8, 8), "u8", "ab"), (2, 8))
+    >>> columns = Cells(MemoryDesc((8, 8), "u8", "ab"), (8, 2))
+    >>> found = schedule(rows, columns, ((0, 8), (0, 8)), by_target=False)
+    >>> found.most_source, found.most_target
+    (1, 4)
+    """
+    ones, twos = list(product(*source.grid.touched(block))), list(product(*target.grid.touched(block)))
+    outer, inner = (target, source) if by_target else (source, target)
+    first = {
+        cell: [*product(*inner.grid.touched(_clipped(outer.box(cell), block)))]
+        for cell in (twos if by_target else ones)
+    }
+    left: dict[Index, int] = {}
+    for needed in first.values():
+        for cell in needed:
+            left[cell] = left.get(cell, 0) + 1
+    steps: list[tuple[str, Index, Index | None]] = []
+    held: set[Index] = set()
+    most = 0
+    for cell, needed in first.items():
+        if not by_target:
+            steps.append(("read", cell, None))
+        for other in needed:
+            if by_target and other not in held:
+                steps.append(("read", other, None))
+            held.add(other)
+            most = max(most, len(held))
+            steps.append(("move", other, cell) if by_target else ("move", cell, other))
+            left[other] -= 1
+            if not left[other]:
+                held.discard(other)
+                steps.append(("forget", other, None) if by_target else ("write", other, None))
+        steps.append(("write", cell, None) if by_target else ("forget", cell, None))
+    return Schedule(tuple(steps), most if by_target else 1, 1 if by_target else most)
+
+
+def _clipped(box: Box, block: Box) -> Box:
+    return tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, block, strict=True))
+
+
+class _Work:
+    """A task at work."""
+
+    def __init__(self, task: Task, source: Side, target: Side) -> None:
+        self.task, self.source, self.target = task, source, target
+        self.mover = Mover(source.cells, target.cells, task.attributes)
+        self.seconds = [0.0, 0.0, 0.0]
+        self.missing = self.read = self.written = self.requests = self.elements = 0
+        self.files: list[str] = []
+        self.held: dict[Index, Bytes] = {}
+        self.made: dict[Index, Bytes] = {}
+
+    def run(self) -> Done:
+        task = self.task
+        for what, cell, other in schedule(
+            self.source.cells, self.target.cells, task.block, task.by_target
+        ).steps:
+            begin = time.perf_counter()
+            if what == "read":
+                self.held[cell] = read_cell(self.source, cell, self._chunk)
+                self.seconds[0] += time.perf_counter() - begin
+            elif what == "move":
+                assert other is not None
+                self._move(cell, other)
+                self.seconds[1] += time.perf_counter() - begin
+            elif what == "forget":
+                del self.held[cell]
+            else:
+                self._write(cell)
+                self.seconds[2] += time.perf_counter() - begin
+        reading, moving, writing = self.seconds
+        return Done(
+            *(task.number, self.elements, self.read, self.written, self.requests, self.missing),
+            (reading, moving, writing),
+            tuple(self.files),
+        )
+
+    def _chunk(self, chunk: Index) -> Bytes:
+        stored = self.source.stored
+        data = stored.read(chunk, self.task.newest)
+        self.requests += 1
+        if data is not None:
+            self.read += data.size
+            return data
+        if self.task.complete:
+            raise SourceChanged(
+                f"chunk {list(chunk)} of {stored.address.spelled} is gone; it was there when the "
+                "conversion was planned"
+            )
+        self.missing += 1
+        return filled(stored)
+
+    def _move(self, cell: Index, other: Index) -> None:
+        out = self.made.get(other)
+        cells = self.target.cells
+        if out is None:
+            box = cells.box(other)
+            full = all(
+                stop - start == size for (start, stop), size in zip(box, cells.grid.chunks, strict=True)
+            )
+            # What lies beyond the array, and the padding of the last blocks, is zeros in the file.
+            out = self.made[other] = aligned(cells.nbytes, zeroed=not full or cells.desc.layout.has_padding)
+        self.elements += self.mover.move(cell, self.held[cell], other, out, self.task.block)
+
+    def _write(self, cell: Index) -> None:
+        stored, cells = self.target
+        data = self.made.pop(cell)
+        for chunk, part in chunks_to_write(stored, cells, cell, data):
+            file = stored.write(chunk, part)
+            if file:
+                self.files.append(file)
+            self.requests += 1
+            self.written += part.size
+
+
+def read_cell(side: Side, cell: Index, read: Callable[[Index], Bytes]) -> Bytes:
+    """The bytes of a cell, as :attr:`Cells.desc` describes them; ``read`` gives those of a chunk."""
+    stored, cells = side
+    if cells.direct:
+        return read(next(cells.chunks_of(cell))[0])
+    data = aligned(cells.nbytes, zeroed=False)
+    shaped = _shaped(cells, data)
+    for chunk, where in cells.chunks_of(cell):
+        part = shaped[where]
+        whole = read(chunk).view(shaped.dtype).reshape(stored.chunks)
+        part[...] = whole[tuple(slice(0, size) for size in part.shape)]
+    return data
+
+
+def _shaped(cells: Cells, data: Bytes) -> np.ndarray:
+    """The physical array of a cell, of elements without a type."""
+    shape = physical_shape(cells.desc)
+    assert shape is not None  # cells are made of what has one
+    return data.view(f"V{cells.desc.dtype.bits // 8}").reshape(shape)
+
+
+def chunks_to_write(stored: Stored, cells: Cells, cell: Index, data: Bytes) -> Iterator[tuple[Index, Bytes]]:
+    """A cell as full chunks."""
+    if cells.direct:
+        yield next(cells.chunks_of(cell))[0], data
+        return
+    shaped = _shaped(cells, data)
+    for chunk, where in cells.chunks_of(cell):
+        part = shaped[where]
+        whole = np.zeros(stored.chunks, shaped.dtype)
+        whole[tuple(slice(0, size) for size in part.shape)] = part
+        yield chunk, whole.reshape(-1).view(np.uint8)
+
+
+def filled(stored: Stored) -> Bytes:
+    """A chunk of the fill value.
+
+    Raises
+    ------
+    LayoutError
+        The store has none, so that no chunk may be missing.
+    """
+    if not stored.fill:
+        raise LayoutError(
+            f"a chunk of {stored.address.spelled} is missing, and there is no fill value for it"
+        )
+    element = np.frombuffer(stored.fill, np.uint8)
+    count = int(np.prod(stored.chunks, dtype=np.int64))
+    if not element.any():
+        return aligned(count * element.size)
+    return np.ascontiguousarray(np.broadcast_to(element, (count, element.size))).reshape(-1)

@@ -1,0 +1,141 @@
+"""A plan on threads of this process.
+
+Each worker takes the next task and does all of it: reads, decodes, converts, encodes, writes. Everything that
+takes long lets other threads run meanwhile (the system's reads and writes, the codecs, the kernels), so with
+one worker more than there are processors, somebody computes while others wait for the disk. A worker holds
+one task, and the plan has counted what that takes, so memory is bound by the number of workers: there is no
+queue that could fill.
+
+The calling thread records finished tasks, in groups, since ``fsync`` waits for the disk. Workers wait for it
+if it falls behind by more than :data:`BEHIND` bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from relayout.stores.run import Run
+    from relayout.stores.task import Done
+
+__all__ = ["run"]
+
+BEHIND: Final = 1 << 30
+"""Bytes written that are not known to be on the disk yet, from which on workers wait."""
+
+INTERVAL: Final = 1.0
+"""Seconds between two lines in the journal, unless there is nothing else to do."""
+
+
+def run(
+    run: Run,
+    *,
+    progress: Callable[[Done], None] | None = None,
+    threads: int | None = None,
+) -> None:
+    """Do all tasks of a plan that are not done.
+
+    Parameters
+    ----------
+    run : Run
+        What :meth:`relayout.stores.Plan.start` gave.
+    progress : callable, optional
+        Called with each task's :class:`~relayout.stores.task.Done`, in the calling thread.
+    threads : int, optional
+        How many tasks at a time; without it as many as the plan has counted with.
+
+    Raises
+    ------
+    LayoutError, OSError
+        A task failed. What was done before is recorded.
+    """
+    for one in run.plan.passes:
+        _Crew(run, run.pending(one), progress).work(threads or run.plan.threads)
+
+
+class _Crew:
+    """The workers of a pass."""
+
+    def __init__(self, run: Run, numbers: Iterator[int], progress: Callable[[Done], None] | None) -> None:
+        self.run, self.numbers, self.progress = run, numbers, progress
+        self.changed = threading.Condition()
+        self.finished: list[Done] = []
+        self.behind = 0
+        self.active = self.told = 0
+        self.recorded = time.monotonic()
+        self.error: BaseException | None = None
+
+    def work(self, threads: int) -> None:
+        names = (f"relayout-{k}" for k in range(threads))
+        crew = [threading.Thread(target=self._worker, name=name, daemon=True) for name in names]
+        self.active = len(crew)
+        for thread in crew:
+            thread.start()
+        try:
+            while self._record():
+                pass
+        except BaseException as error:  # of the disk, of progress, or Ctrl-C
+            self._fail(error)
+        for thread in crew:
+            thread.join()
+        if self.error is not None:
+            with contextlib.suppress(OSError):  # what was done before something failed
+                self.run.record(self.finished)
+            raise self.error
+
+    def _fail(self, error: BaseException) -> None:
+        with self.changed:
+            self.error = self.error or error
+            self.changed.notify_all()
+
+    def _worker(self) -> None:
+        try:
+            while True:
+                with self.changed:
+                    while self.behind > BEHIND and self.error is None:
+                        self.changed.wait()
+                    number = None if self.error is not None else next(self.numbers, None)
+                if number is None:
+                    return
+                done = self.run.plan.task(number).run()
+                with self.changed:
+                    self.finished.append(done)
+                    self.behind += done.bytes_written
+                    self.changed.notify_all()
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            with self.changed:
+                self.active -= 1
+                self.changed.notify_all()
+
+    def _record(self) -> bool:
+        """Wait for finished tasks, tell of them, and record them from time to time; False: that was all."""
+        with self.changed:
+            while self.active and self.error is None and not self._due():
+                self.changed.wait(INTERVAL)
+            if self.error is not None:
+                return False
+            several, ended = list(self.finished), not self.active
+        if self.progress is not None:
+            for done in several[self.told :]:
+                self.progress(done)
+        self.told = len(several)
+        if ended or time.monotonic() - self.recorded >= INTERVAL:
+            self.run.record(several)
+            with self.changed:
+                del self.finished[: len(several)]
+                self.behind -= sum(done.bytes_written for done in several)
+                self.changed.notify_all()
+            self.recorded, self.told = time.monotonic(), 0
+        return not ended
+
+    def _due(self) -> bool:
+        """Whether there is something to tell or to record."""
+        return len(self.finished) > self.told or (
+            bool(self.finished) and time.monotonic() - self.recorded >= INTERVAL
+        )

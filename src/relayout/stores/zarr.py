@@ -1,0 +1,423 @@
+"""Arrays in Zarr stores, of version 2 and 3, through the ``zarr`` package: its metadata, codecs and shards.
+
+Chunks of a store in a folder are read and written here, one file each, and encoded by the package's own
+codecs in the thread that asks (:mod:`.inline`). That is :meth:`Zarr.read`, beside its definition
+:meth:`Zarr.read_slowly`, which asks the package for a slice; stores at URLs have only the latter.
+
+What a chunk is, here, is what is written as one: a shard, if the array has any. A chunk that is not there
+stands for the fill value. Zarr can't tell one that was never written from one that was lost; a plan says how
+many there are, and can be told to refuse them.
+
+A new array has the physical shape of its descriptor (:mod:`relayout.files.arrays`), one axis for each digit,
+and keeps the descriptor among its attributes, under ``relayout``. Data types that Zarr does not have are
+stored as integers of their width.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from relayout.dtypes import DType
+from relayout.dtypes import dtype as as_dtype
+from relayout.errors import LayoutError, Unsupported
+from relayout.files.arrays import Given, StoredArray, physical_shape, to_desc
+from relayout.files.descriptor import descriptor_from_json, descriptor_to_json
+from relayout.files.elements import by_descr
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.format import Format
+from relayout.layout.roles import DATA, WEIGHTS
+from relayout.stores import inline
+from relayout.stores.files import fingerprint, read_whole, write_whole
+from relayout.stores.grid import Grid, Index, digit_names
+from relayout.stores.run import check_complete
+from relayout.stores.store import Address, Bytes, Fingerprint, SourceChanged, digest
+
+__all__ = ["Zarr", "array_names", "is_zarr", "new_metadata"]
+
+METADATA: Final = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+CARRIERS: Final = {8: "u8", 16: "s16", 32: "s32", 64: "s64"}
+"""What elements of types that are none of ours are moved as."""
+_WIDTHS: Final = {"bf16": "uint16", "f8_e4m3": "uint8", "f8_e5m2": "uint8"}
+
+
+def _zarr() -> Any:
+    try:
+        import zarr
+    except ImportError:
+        raise Unsupported("Zarr stores need the package zarr: pip install 'relayout[zarr]'") from None
+    return zarr
+
+
+def is_zarr(path: str) -> bool:
+    """Whether a folder holds an array or a group of Zarr's, or a URL names a store."""
+    return "://" in path or any((Path(path) / name).is_file() for name in METADATA)
+
+
+def array_names(path: str) -> list[str]:
+    """The arrays of a store, by their paths within it; ``[""]`` where the store is one array."""
+    zarr = _zarr()
+    found = _guarded(path, lambda: zarr.open(path, mode="r"))
+    if isinstance(found, zarr.Array):
+        return [""]
+    names: list[str] = []
+
+    def visit(group: Any, prefix: str) -> None:
+        for name, member in sorted(group.members()):
+            if isinstance(member, zarr.Array):
+                names.append(prefix + name)
+            else:
+                visit(member, f"{prefix}{name}/")
+
+    visit(found, "")
+    return names
+
+
+class Zarr:
+    """An array in a Zarr store; see :class:`relayout.stores.store.Stored` for what it does."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._local = "://" not in address.path
+        self.folder = Path(address.path, address.name) if self._local else Path()
+        details = address.details
+        self._new = details.get("create")
+        if self._new is None and self._local:
+            check_complete(Path(address.path))
+        self.array = self._created(self._new) if self._new is not None else self._existing()
+        metadata = self.array.metadata
+        self._shape = tuple(self.array.shape)
+        inner = bool(details.get("inner")) or not self._local
+        self.chunks = tuple(self.array.chunks if inner or not self.array.shards else self.array.shards)
+        self.chunks = tuple(max(1, size) for size in self.chunks)
+        self._inner = inner
+        self._native = np.dtype(self.array.dtype)
+        self.desc, self.element = self._described(details)
+        self.grid = Grid(self._shape, self.chunks)
+        value = metadata.fill_value
+        value = np.zeros((), self._little) if value is None else np.asarray(value, self._little)
+        self.fill = value.tobytes()
+        self.codecs = self._codecs()
+        self._pipeline, self._spec, self._prototype = self._machinery()
+
+    # -- opening ----------------------------------------------------------------------------------------
+
+    def _existing(self) -> Any:
+        zarr = _zarr()
+        path, name = self.address.path, self.address.name
+        if self._local and not Path(path).exists():
+            raise FileNotFoundError(2, "there is no such store", path)
+        found = _guarded(path, lambda: zarr.open(path, path=name or None, mode="r"))
+        if not isinstance(found, zarr.Array):
+            raise LayoutError(
+                f"{self.address.spelled} is a group of arrays; say which: {_some(array_names(path))}"
+            )
+        return found
+
+    def _created(self, told: Mapping[str, Any]) -> Any:
+        zarr = _zarr()
+        from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata
+        from zarr.storage import LocalStore, StorePath
+
+        texts = {name: json.loads(text) for name, text in told.items()}
+        if "zarr.json" in texts:
+            metadata = ArrayV3Metadata.from_dict(texts["zarr.json"])
+        else:
+            metadata = ArrayV2Metadata.from_dict({**texts[".zarray"], "attributes": texts.get(".zattrs", {})})
+        store = StorePath(LocalStore(self.address.path), self.address.name)
+        return zarr.Array(zarr.AsyncArray(metadata, store))
+
+    def _described(self, details: Mapping[str, Any]) -> tuple[MemoryDesc, str]:
+        native = self._native
+        self._little = native.newbyteorder("<") if native.byteorder == ">" else native
+        known = by_descr.get(self._little.str)
+        bits = native.itemsize * 8
+        if native.kind not in "biufcV" or bits not in CARRIERS:
+            raise Unsupported(
+                f"{self.address.spelled} holds elements of type {native}, which Relayout can't move"
+            )
+        kind = None if known is None or known.dtype is None else as_dtype(known.dtype)
+        said = details.get("format"), details.get("dims"), details.get("dtype")
+        format = said[0] if said[0] is not None else self._format_of_names()
+        described = self.array.attrs.get("relayout")
+        if described is not None:
+            try:
+                desc = descriptor_from_json(described)
+            except LayoutError as error:
+                raise LayoutError(f"{self.address.spelled}: attribute relayout: {error}") from None
+            carried = desc.dtype.name in _WIDTHS and self._little.name == _WIDTHS[desc.dtype.name]
+            given = Given.make(*said, None)
+            array = self._stored_array(desc.dtype if carried else kind, bits)
+            return to_desc(array, given, desc, "its attribute relayout"), desc.dtype.name
+        element = native.name
+        asked: DType | None = None if said[2] is None else as_dtype(said[2])
+        if asked is not None and asked.name in _WIDTHS and self._little.name == _WIDTHS[asked.name]:
+            kind, element = asked, asked.name
+        elif kind is None:
+            kind = as_dtype(CARRIERS[bits])
+        else:
+            element = kind.name
+        array = self._stored_array(kind, bits)
+        return to_desc(array, Given.make(format, said[1], asked, None)), element
+
+    def _stored_array(self, kind: DType | None, bits: int) -> StoredArray:
+        nothing = np.zeros(0, np.uint8)
+        nbytes = int(np.prod(self._shape, dtype=np.int64)) * bits // 8
+        return StoredArray(
+            *(self.address.spelled, lambda: nothing, nbytes, self._shape, self._little.str, bits, kind)
+        )
+
+    def _format_of_names(self) -> Format | None:
+        """The plain format that the names of dimensions spell: n, h, w, c."""
+        names = getattr(self.array.metadata, "dimension_names", None) or ()
+        names = names or self.array.attrs.get("_ARRAY_DIMENSIONS") or ()
+        if len(names) < 2 or not any(
+            sorted(names) == sorted(roles) for roles in (*DATA, *WEIGHTS) if None not in names
+        ):
+            return None
+        return Format("".join(names))
+
+    def _machinery(self) -> tuple[Any, Any, Any]:
+        from zarr.core.buffer import default_buffer_prototype
+
+        prototype = default_buffer_prototype()
+        under = getattr(self.array, "async_array", None) or self.array._async_array
+        config = getattr(under, "config", None) or under._config
+        spec = self.array.metadata.get_chunk_spec((0,) * len(self._shape), config, prototype)
+        return under.codec_pipeline, spec, prototype
+
+    def _codecs(self) -> str:
+        found = [type(c).__name__.removesuffix("Codec").lower() for c in self.array.compressors]
+        shards = f", in shards of {list(self.array.shards)}" if self.array.shards else ""
+        return " ".join(found) + shards
+
+    # -- chunks -----------------------------------------------------------------------------------------
+
+    def _path(self, chunk: Index) -> Path:
+        key: str = self.array.metadata.encode_chunk_key(chunk)
+        return self.folder / key
+
+    def read(self, chunk: Index, newest: int = 0) -> Bytes | None:
+        """The bytes of a chunk."""
+        if self._inner or not inline.possible():
+            return self.read_slowly(chunk)
+        path = self._path(chunk)
+        data = read_whole(path, newest)
+        if data is None:
+            return None
+        buffer = self._prototype.buffer.from_bytes(data)
+        decoded = self._decoding(
+            chunk, lambda: inline.complete(self._pipeline.decode([(buffer, self._spec)]))
+        )
+        return self._as_bytes(next(iter(decoded)).as_ndarray_like(), chunk)
+
+    def read_slowly(self, chunk: Index) -> Bytes:
+        """The same through a slice of the package's; what is missing is the fill value."""
+        box = self.grid.box(chunk)
+        found = self._decoding(chunk, lambda: self.array[tuple(slice(*part) for part in box)])
+        found = np.asarray(found)
+        if found.shape != self.chunks:
+            whole = np.zeros(self.chunks, found.dtype)
+            whole[tuple(slice(0, size) for size in found.shape)] = found
+            found = whole
+        return self._as_bytes(found, chunk)
+
+    def _as_bytes(self, array: Any, chunk: Index) -> Bytes:
+        array = np.ascontiguousarray(array, dtype=self._little)
+        data: Bytes = array.reshape(-1).view(np.uint8)
+        if data.size != int(np.prod(self.chunks, dtype=np.int64)) * self._native.itemsize:
+            raise LayoutError(
+                f"chunk {list(chunk)} of {self.address.spelled} is damaged: it has {data.size} bytes, decoded"
+            )
+        return data
+
+    def _decoding(self, chunk: Index, decode: Any) -> Any:
+        try:
+            return decode()
+        except (OSError, MemoryError, SourceChanged):
+            raise
+        except Exception as error:  # whatever codecs raise: RuntimeError, ValueError, types of their own
+            raise LayoutError(
+                f"chunk {list(chunk)} of {self.address.spelled} is damaged: {type(error).__name__}: {error}"
+            ) from error
+
+    def encode(self, data: Bytes) -> Sequence[Any]:
+        """A chunk as it is written."""
+        array = data.view(self._little).reshape(self.chunks)
+        if self._native != self._little:
+            array = array.astype(self._native)
+        value = self._prototype.nd_buffer.from_ndarray_like(array)
+        if not inline.possible():
+            raise Unsupported("chunks can't be encoded in a thread with a running event loop")
+        encoded = next(iter(inline.complete(self._pipeline.encode([(value, self._spec)]))))
+        return [] if encoded is None else [encoded.as_buffer_like()]
+
+    def write(self, chunk: Index, data: Bytes) -> str:
+        """Encode a chunk and write it."""
+        path, encoded = self._path(chunk), self.encode(data)
+        if not encoded:  # a shard of nothing but the fill value is not written
+            path.unlink(missing_ok=True)
+            return ""
+        write_whole(path, encoded)
+        return str(path)
+
+    # -- the whole --------------------------------------------------------------------------------------
+
+    def fingerprint(self) -> Fingerprint:
+        """Metadata, and all files of chunks of a store in a folder."""
+        told = json.loads(json.dumps(self.array.metadata.to_dict(), default=str))
+        if not self._local:
+            return Fingerprint(digest(told), 0, -1, -1)
+        return fingerprint(told, self.folder, lambda name: name.rpartition("/")[2] not in METADATA)
+
+    def begin(self) -> None:
+        """Make the folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def commit(self) -> None:
+        """Write the metadata; that which makes it an array, last."""
+        texts: Mapping[str, str] = self._new or {}
+        for name in sorted(texts, key=lambda name: name in ("zarr.json", ".zarray")):
+            write_whole(self.folder / name, [texts[name].encode()])
+
+    def facts(self) -> Mapping[str, str]:
+        """Version, chunks and shards, codecs, fill value."""
+        array = self.array
+        facts = {"store": f"Zarr, version {array.metadata.zarr_format}"}
+        facts["chunks"] = "x".join(map(str, array.chunks))
+        if array.shards:
+            facts["shards"] = "x".join(map(str, array.shards))
+        facts["codecs"] = self.codecs or "none"
+        facts["fill value"] = str(array.metadata.fill_value)
+        return facts
+
+
+def new_metadata(
+    desc: MemoryDesc,
+    chunks: Sequence[int],
+    *,
+    shards: Sequence[int] | None = None,
+    codecs: str = "zstd",
+    like: Zarr | None = None,
+    version: int = 3,
+    element: str = "",
+) -> dict[str, str]:
+    """The metadata of a new array, as the texts of its files.
+
+    Parameters
+    ----------
+    desc : MemoryDesc
+        What it holds.
+    chunks : sequence of int
+        The sizes of a chunk of the physical array.
+    shards : sequence of int, optional
+        The sizes of a shard, multiples of those of a chunk; only in version 3.
+    codecs : str
+        ``"none"``, ``"zstd"``, ``"gzip"``, ``"blosc"``, each with a level behind a colon (``"zstd:3"``), and
+        with ``+crc32c`` for a checksum; or ``"same"``: those of ``like``.
+    like : Zarr, optional
+        The array whose codecs are taken.
+    version : int
+        2 or 3.
+    element : str
+        NumPy's name of the type of the elements, where it is none of ours.
+    """
+    zarr = _zarr()
+    from zarr.core.buffer import default_buffer_prototype
+    from zarr.storage import MemoryStore
+
+    shape = physical_shape(desc)
+    assert shape is not None
+    if version not in (2, 3):
+        raise LayoutError(f"Zarr has the versions 2 and 3, and no {version}")
+    if shards is not None and (version == 2 or any(s % c for s, c in zip(shards, chunks, strict=True))):
+        raise LayoutError(
+            f"shards {list(shards)} of chunks {list(chunks)}: Zarr 3 has shards, whose sizes are "
+            "multiples of "
+            "those of a chunk"
+        )
+    options: dict[str, Any] = {"dimension_names": digit_names(desc)} if version == 3 else {}
+    if version == 2:
+        options["chunk_key_encoding"] = {"name": "v2", "configuration": {"separator": "/"}}
+    numpy_type = element or _WIDTHS.get(desc.dtype.name) or desc.dtype.numpy.name
+    made = zarr.create_array(
+        MemoryStore(),
+        shape=shape,
+        chunks=tuple(chunks),
+        shards=None if shards is None else tuple(shards),
+        dtype=numpy_type,
+        fill_value=0,
+        zarr_format=version,
+        attributes={"relayout": descriptor_to_json(desc)},
+        compressors=_compressors(codecs, like, version, desc.dtype.bits // 8),
+        filters=None,
+        **options,
+    )
+    texts = made.metadata.to_buffer_dict(default_buffer_prototype())
+    return {name: bytes(text.to_bytes()).decode() for name, text in texts.items()}
+
+
+def _compressors(codecs: str, like: Zarr | None, version: int, width: int) -> Any:
+    if codecs == "same":
+        if like is not None and like.array.metadata.zarr_format == version:
+            found = like.array.compressors
+            return tuple(found) if version == 3 else (found[0] if found else None)
+        codecs = "zstd" if like is None or like.codecs else "none"
+    import numcodecs
+    import zarr.codecs as those
+
+    main, plus, check = codecs.partition("+")
+    name, _, level = main.partition(":")
+    if (
+        name not in ("none", "zstd", "gzip", "blosc")
+        or (plus and check != "crc32c")
+        or not (level or "1").isdigit()
+    ):
+        raise LayoutError(
+            f"codecs {codecs!r} are not known; there are none, zstd, gzip and blosc, with a level as "
+            "in zstd:3 "
+            "and a checksum as in zstd+crc32c"
+        )
+    number = int(level) if level else {"gzip": 5, "blosc": 5}.get(name, 0)
+    if version == 2:
+        if plus:
+            raise LayoutError("checksums are written in Zarr 3; version 2 has none")
+        if name == "none":
+            return None
+        if name == "blosc":
+            return numcodecs.Blosc(cname="lz4", clevel=number, shuffle=numcodecs.Blosc.SHUFFLE)
+        return numcodecs.Zstd(level=number) if name == "zstd" else numcodecs.GZip(level=number)
+    made: list[Any] = []
+    if name == "zstd":
+        made.append(those.ZstdCodec(level=number))
+    elif name == "gzip":
+        made.append(those.GzipCodec(level=number))
+    elif name == "blosc":
+        made.append(those.BloscCodec(cname="lz4", clevel=number, shuffle="shuffle", typesize=width))
+    if plus:
+        made.append(those.Crc32cCodec())
+    return made or None
+
+
+def _guarded(path: str, opening: Any) -> Any:
+    """Open, with errors of ours."""
+    try:
+        return opening()
+    except (OSError, LayoutError, MemoryError):
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}".strip()
+        if "codec" in what.lower():
+            raise Unsupported(
+                f"{path} is encoded by a codec that the zarr package here does not know: {what}; install the "
+                "package that has it"
+            ) from error
+        raise LayoutError(f"{path} is no Zarr store that can be read: {what}") from error
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "it holds none"
