@@ -35,6 +35,7 @@ from relayout.primitives import (
     InnerProduct,
     LayerNormalization,
     Matmul,
+    MatmulNBits,
     Pointwise,
     Pooling,
     Reduction,
@@ -90,6 +91,9 @@ MAKERS = {
     ),
     "grouped convolution": lambda: Convolution(SRC, f32(4, 2, 2, 3, 3, format="goihw")),
     "inner product": lambda: InnerProduct(SRC, f32(7, 8, 6, 5, format=rl.any)),
+    "few bits": lambda: MatmulNBits(
+        f32(3, 32, format="ab"), MemoryDesc((5, 32), "u4", rl.any), None, True, block=16
+    ),
     "matrix product": lambda: Matmul(f32(3, 5, 6, format="abc"), f32(1, 6, 7, format=rl.any)),
     "pooling": lambda: Pooling(SRC, "average_exclude_padding", 3, 2, 1, post_ops=("exp", ONE)),
     "reduction": lambda: Reduction(SRC, "mean", (2, 3), post_ops=("exp",)),

@@ -19,6 +19,7 @@ from relayout.graph.graph import Graph, Value
 from relayout.graph.inference import inferred
 from relayout.graph.lowering.emission import emitted
 from relayout.graph.passes import fused, optimized, unfused
+from relayout.graph.passes.blockwise import with_blockwise_products
 from relayout.graph.passes.integers import in_integers
 from relayout.graph.passes.parts import in_parts
 from relayout.graph.passes.precision import check_precision, with_precision
@@ -70,7 +71,7 @@ def _planned(
     """The plan of the part of a graph that can be planned, with the rest behind it."""
     simple = inferred(optimized(head))
     check_sizes(simple)
-    lowered = inferred(with_precision(in_integers(simple), precision))
+    lowered = inferred(with_precision(with_blockwise_products(in_integers(simple)), precision))
     made = fused(inferred(in_parts(lowered)))
     with limited(threads):
         found = plan(unfused(made, keep=lambda node: lowerable(node, made)), format, pins)

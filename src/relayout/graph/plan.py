@@ -28,6 +28,7 @@ from relayout.graph.graph import Graph, Node
 from relayout.graph.inference import labelled
 from relayout.graph.listing import listed
 from relayout.graph.lowering import (  # noqa: F401 (they fill the table of rules)
+    blockwise,
     cumulative,
     expressions,
     gathering,

@@ -68,7 +68,7 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PARTS = (
     *(".", "layout", "loops", "ops", "ir", "targets", "jit", "runtime", "reorder", "primitives"),
     *("kernels", "kernels/copy", "kernels/elementwise", "kernels/reduce"),
-    *("kernels/conv", "kernels/recurrent"),
+    *("kernels/conv", "kernels/recurrent", "kernels/blockwise"),
 )
 """Folders of the package with all the code that kernels are made by; a test compares them with imports."""
 REORDERS = (

@@ -4,6 +4,7 @@
 ``operation``      what all operations are: attributes, named inputs and outputs, a definition
 ``elementwise``    functions, binary operations and sums
 ``products``       convolution, inner product, matrix product
+``blockwise``      matrix products by weights of few bits in blocks
 ``pooling``        pooling and reductions
 ``softmax``        softmax and its logarithm
 ``normalization``  batch, layer and group normalisation

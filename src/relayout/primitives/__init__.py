@@ -111,6 +111,7 @@ if TYPE_CHECKING:
     from relayout.primitives.backward.softmax import SoftmaxBackward as SoftmaxBackward
     from relayout.primitives.batch_normalization import BatchNormalization as BatchNormalization
     from relayout.primitives.binary import Binary as Binary
+    from relayout.primitives.blockwise import MatmulNBits as MatmulNBits
     from relayout.primitives.concat import Concat as Concat
     from relayout.primitives.convolution import Convolution as Convolution
     from relayout.primitives.custom import Custom as Custom
@@ -176,6 +177,7 @@ _WHERE = {
     "LayerNormalization": "layer_normalization",
     "LayerNormalizationBackward": "backward.layer_normalization",
     "Matmul": "matmul",
+    "MatmulNBits": "blockwise",
     "PReLU": "prelu",
     "PReLUBackward": "backward.prelu",
     "Pointwise": "pointwise",

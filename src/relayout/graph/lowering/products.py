@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from relayout.graph.lowering.emission import Site
     from relayout.primitives.values import Value
 
-__all__ = ["as_rows", "flattened", "targets_of", "under"]
+__all__ = ["as_rows", "biased", "flattened", "targets_of", "under"]
 
 
 def _each(case: Case, name: str, count: int) -> tuple[int, ...]:
@@ -257,7 +257,7 @@ def _by_matrix(
     out = case.out
     rows = prod(out.dims[:-1])
     summand = steps
-    steps, bias = _bias(steps, n)
+    steps, bias = biased(steps, n)
     flat = flattened(steps, out.dims, (rows, n))
     if flat is None:
         return None
@@ -457,7 +457,7 @@ def under(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:
         return None
 
 
-def _bias(steps: list[Step], n: int) -> tuple[list[Step], NDArray[np.float32] | None]:
+def biased(steps: list[Step], n: int) -> tuple[list[Step], NDArray[np.float32] | None]:
     """The bias that the first of some post-ops is, and the others."""
     first = steps[0] if steps else None
     if first is None or first.op != "add" or first.operand is None or first.operand.data is None:

@@ -20,6 +20,7 @@ from relayout.graph.operators import (  # noqa: F401 (they fill the table)
     activations,
     attention,
     binary,
+    blockwise,
     casts,
     control,
     convolution,

@@ -19,11 +19,12 @@ nodes, and asks what stands before them (:mod:`.rewriting`).
 ``transposes``       Transposes that meet and vanish (``orders``: nodes for axes in another order)
 ``losses``           losses written out, for kernels, in steps of training
 ``weights``          products by weights that are learned, for kernels, in steps of training
+``blockwise``        products by dequantised constants as one operator, for kernels, afterwards
 ``parts``            parts of concatenations computed where they belong, for kernels, afterwards
 ``fusion``           heads with their post-ops as one node, afterwards
 ===================  ==================================================================================
 
-:func:`optimized` runs all but the last four until nothing changes. Its result is made of ONNX's operators;
+:func:`optimized` runs all but the last five until nothing changes. Its result is made of ONNX's operators;
 :func:`fused` gathers chains for kernels, and :func:`unfused` takes them apart.
 
 >>> import numpy as np

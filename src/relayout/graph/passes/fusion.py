@@ -31,6 +31,7 @@ from collections.abc import Callable
 from typing import Final
 
 from relayout.graph.graph import Graph, Node, Value, fresh
+from relayout.graph.operators.blockwise import BLOCKWISE
 from relayout.graph.operators.fused import FUSED
 from relayout.graph.operators.integers import CONV, MATMUL
 from relayout.graph.operators.registry import Fact, broadcast
@@ -41,7 +42,7 @@ __all__ = ["FUSED", "fused", "unfused"]
 
 
 PRODUCTS: Final = frozenset(
-    ("Conv", "ConvTranspose", "Gemm", "MatMul", "relayout.ConvGradInput", CONV, MATMUL)
+    ("Conv", "ConvTranspose", "Gemm", "MatMul", "relayout.ConvGradInput", BLOCKWISE, CONV, MATMUL)
 )
 
 POOLS: Final = frozenset(

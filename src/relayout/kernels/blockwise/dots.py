@@ -1,0 +1,79 @@
+"""Four products of bytes and their sum, in each lane: what is added to s32.
+
+One operand holds weights, unsigned; the other one limbs of the source, signed. The sums are exact::
+
+    vpdpbusd      AVX512-VNNI, AVX-VNNI     four products of u8 and s8, added to s32 in one instruction
+    sdot          AArch64 with dotprod      the same of s8, so of weights of 4 bits alone
+    pmaddwd       x86 without them          pairs of s16: even bytes and odd ones, widened
+    anything      elsewhere                 byte by byte, in s32
+
+``vpmaddubsw`` is not among them: it saturates the sum of two products at 16 bits.
+"""
+
+from __future__ import annotations
+
+from relayout.ir.builder import Builder
+from relayout.ir.types import I8, I16, Value, vector
+from relayout.targets.machine import Machine
+
+__all__ = ["declared", "dot", "has_dots"]
+
+NAMES = {64: "512", 32: "256", 16: "128"}
+MADD = {64: "avx512.pmaddw.d.512", 32: "avx2.pmadd.wd", 16: "sse2.pmadd.wd"}
+
+
+def has_dots(machine: Machine) -> bool:
+    """Whether an x86 processor adds up four products at once, in its widest registers.
+
+    >>> from relayout.targets.machine import machine
+    >>> [has_dots(machine(cpu)) for cpu in ("x86-64-v4", "znver4")]
+    [False, True]
+    """
+    return machine.vector == 64 and machine.has("avx512vnni")
+
+
+def declared(machine: Machine) -> str:
+    """The line that a module begins with: LLVM takes the operands as words if they are declared so.
+
+    As of version 22 they are bytes, and it translates the older declaration.
+    """
+    words = f"<{machine.vector // 4} x i32>"
+    name = f"@llvm.x86.avx512.vpdpbusd.{NAMES[machine.vector]}"
+    return f"declare {words} {name}({words}, {words}, {words})\n" if has_dots(machine) else ""
+
+
+def dot(b: Builder, sums: Value, codes: Value, limbs: Value, bits: int) -> Value:
+    """Words of weights times words of limbs: four products of a lane added to what it holds.
+
+    Parameters
+    ----------
+    sums, codes, limbs : Value
+        Vectors of i32, as wide as a register.
+    bits : int
+        How many bits of a weight count, 4 or 8.
+    """
+    machine: Machine = b.machine
+    if has_dots(machine):
+        name = f"llvm.x86.avx512.vpdpbusd.{NAMES[machine.vector]}"
+        return b.call_value(sums.type, name, sums, codes, limbs)
+    if machine.triple.startswith(("aarch64", "arm64")) and bits == 4 and machine.has("dotprod"):
+        bytes_ = vector(4 * sums.type.count, I8)
+        one, two = b.bitcast(codes, bytes_), b.bitcast(limbs, bytes_)
+        return b.call_value(sums.type, "llvm.aarch64.neon.sdot.v4i32.v16i8", sums, one, two)
+    if machine.triple.startswith(("x86_64", "i686")):
+        return _by_pairs(b, sums, codes, limbs)
+    for k in range(4):
+        weight = b.and_(b.lshr(codes, 8 * k), 0xFF)
+        limb = b.ashr(b.shl(limbs, 24 - 8 * k), 24)
+        sums = b.add(sums, b.mul(weight, limb))
+    return sums
+
+
+def _by_pairs(b: Builder, sums: Value, codes: Value, limbs: Value) -> Value:
+    """Even bytes of each word, then odd ones, as pairs of s16."""
+    pairs = vector(2 * sums.type.count, I16)
+    one, two = b.bitcast(codes, pairs), b.bitcast(limbs, pairs)
+    name = f"llvm.x86.{MADD[b.machine.vector]}"
+    even = b.call_value(sums.type, name, b.and_(one, 0xFF), b.ashr(b.shl(two, 8), 8))
+    odd = b.call_value(sums.type, name, b.lshr(one, 8), b.ashr(two, 8))
+    return b.add(sums, b.add(even, odd))
