@@ -30,15 +30,15 @@ emulates = pytest.mark.skipif(
 
 
 @contextlib.contextmanager
-def tiles(threads=2, machine=None):
+def tiles(threads=2, machine=None, only="tdp"):
     """Plans with tiles of AMX alone, for this machine or another."""
     before, ways = machines.host, candidates._ways
     made = machine or machines.host()._replace(emulates=FEATURES)
 
-    def only(problem, machine):
-        return ways(problem, machine)[1:]
+    def some(problem, machine):
+        return [one for one in ways(problem, machine) if one.arithmetic.dot.startswith(only)]
 
-    machines.host, candidates._ways = lambda: made, only
+    machines.host, candidates._ways = lambda: made, some
     products._ways.cache_clear()
     try:
         with on(None, threads):
@@ -158,7 +158,7 @@ def run(made, *arrays):
 # -- the code -----------------------------------------------------------------------------------------------
 
 
-def modules_of(made, machine, monkeypatch):
+def modules_of(made, machine, monkeypatch, only="tdp"):
     """The texts of the kernels of a primitive for a processor, which need not be this one."""
     texts = []
     monkeypatch.setattr(products, "reorder_step", lambda a, b, one, two: products.Step(None, one, two))
@@ -169,7 +169,7 @@ def modules_of(made, machine, monkeypatch):
         return [None], ""
 
     monkeypatch.setattr(compile_, "recalled", recalled)
-    with tiles(2, machine):
+    with tiles(2, machine, only):
         given = made()
         assert products.products(given._as_products(given.descs)) is not None
     return texts

@@ -67,9 +67,7 @@ class Machine(NamedTuple):
         >>> machine("x86-64-v2").fuses, machine("x86-64-v3").fuses
         (False, True)
         """
-        return self.triple.startswith(("aarch64", "arm64")) or (
-            self.vector >= 32 and "-fma" not in self.features.split(",")
-        )
+        return self.is_arm or (self.vector >= 32 and "-fma" not in self.features.split(","))
 
     @property
     def claims(self) -> bool:
@@ -95,6 +93,15 @@ class Machine(NamedTuple):
         (False, True)
         """
         return self.vector == LINE and self.cpu == "znver4"
+
+    @property
+    def is_arm(self) -> bool:
+        """Whether it is of the AArch64 family.
+
+        >>> machine("neoverse-n1", "aarch64-unknown-linux-gnu").is_arm, machine("x86-64-v3").is_arm
+        (True, False)
+        """
+        return self.triple.startswith(("aarch64", "arm64"))
 
     def has(self, feature: str) -> bool:
         """Whether it has some instructions, by LLVM's name of the feature.
@@ -247,7 +254,16 @@ LEVELS = {
     "sse4.2": ("x86-64-v2", "nehalem", "westmere", "sandybridge", "ivybridge", "silvermont", "goldmont"),
     "avx2": (
         *("x86-64-v3", "haswell", "broadwell", "skylake", "alderlake", "raptorlake", "meteorlake"),
-        *("znver1", "znver2", "znver3"),
+        *(
+            "znver1",
+            "znver2",
+            "znver3",
+            "arrowlake",
+            "arrowlake-s",
+            "lunarlake",
+            "sierraforest",
+            "grandridge",
+        ),
     ),
     "avx512bw": (
         *("x86-64-v4", "skylake-avx512", "cascadelake", "cooperlake", "icelake-client", "icelake-server"),
@@ -257,6 +273,12 @@ LEVELS = {
 """The widest vectors of x86 processors, by LLVM's names."""
 
 XEONS = "sapphirerapids", "emeraldrapids", "graniterapids"
+NEW_CORES = "arrowlake", "arrowlake-s", "lunarlake", "sierraforest", "grandridge"
+MATRICES = (
+    *("neoverse-v1", "neoverse-v2", "neoverse-v3", "neoverse-n2", "neoverse-n3", "neoverse-512tvb", "grace"),
+    *("cortex-a710", "cortex-a715", "cortex-a720", "cortex-x2", "cortex-x3", "cortex-x4"),
+    *("ampere1", "ampere1a", "ampere1b", "apple-m2", "apple-m3", "apple-m4"),
+)
 PRODUCTS = {
     "avx512vnni": (
         *("cascadelake", "cooperlake", "icelake-client", "icelake-server", "tigerlake", "rocketlake"),
@@ -264,10 +286,14 @@ PRODUCTS = {
     ),
     "avx512bf16": ("cooperlake", "znver4", *XEONS),
     "avx512fp16": XEONS,
-    "avxvnni": ("alderlake", "raptorlake", "meteorlake", *XEONS),
+    "avxvnni": ("alderlake", "raptorlake", "meteorlake", *NEW_CORES, *XEONS),
+    "avxvnniint8": NEW_CORES,
     "amx-tile": XEONS,
     "amx-int8": XEONS,
     "amx-bf16": XEONS,
+    "dotprod": ("neoverse-n1", "cortex-a76", "cortex-a77", "cortex-a78", "cortex-x1", "apple-m1", *MATRICES),
+    "i8mm": MATRICES,
+    "bf16": MATRICES,
 }
 """Which of these processors add up products of narrow numbers, and with what, by LLVM's names of features."""
 

@@ -45,7 +45,7 @@ from relayout.targets.machine import Machine
 
 __all__ = [
     *("BF16_PAIRS", "FLOATS", "PAIRS", "QUADS", "SHIFTED_QUADS"),
-    *("Arithmetic", "arithmetic_of", "tiles_of"),
+    *("Arithmetic", "arithmetic_of", "dots_of"),
 ]
 
 LARGEST = {"s8": 128, "u8": 255}  # the largest magnitude of a value
@@ -73,8 +73,18 @@ class Arithmetic(NamedTuple):
 
     @property
     def tiles(self) -> bool:
-        """Whether matrices are multiplied (:mod:`.amx`), and not vectors."""
+        """Whether tiles are multiplied (:mod:`.amx`), and not vectors."""
         return self.dot.startswith("tdp")
+
+    @property
+    def paired(self) -> bool:
+        """Whether an instruction multiplies two pixels by two output channels."""
+        return self.dot.endswith("mmla")
+
+    @property
+    def matrices(self) -> bool:
+        """Whether an instruction takes several pixels at once."""
+        return self.tiles or self.paired
 
     @property
     def step(self) -> int:
@@ -87,9 +97,55 @@ PAIRS = Arithmetic("s16", "s32", 2)
 BF16_PAIRS = Arithmetic("bf16", "f32", 2, "vdpbf16ps")
 QUADS = Arithmetic("u8", "s32", 4, "vpdpbusd")
 SHIFTED_QUADS = Arithmetic("s8", "s32", 4, "vpdpbusd", 128)
+SIGNED_QUADS = Arithmetic("s8", "s32", 4, "vpdpbssd")
 BF16_TILES = Arithmetic("bf16", "f32", 2, "tdpbf16ps")
 U8_TILES = Arithmetic("u8", "s32", 4, "tdpbusd")
 S8_TILES = Arithmetic("s8", "s32", 4, "tdpbssd")
+NEON_U8 = Arithmetic("u8", "s32", 4, "usdot")
+NEON_S8 = Arithmetic("s8", "s32", 4, "sdot")
+NEON_SHIFTED_U8 = Arithmetic("u8", "s32", 4, "sdot", -128)
+NEON_BF16 = Arithmetic("bf16", "f32", 2, "bfdot")
+NEON_U8_PAIRS = Arithmetic("u8", "s32", 8, "usmmla")
+NEON_S8_PAIRS = Arithmetic("s8", "s32", 8, "smmla")
+NEON_BF16_PAIRS = Arithmetic("bf16", "f32", 4, "bfmmla")
+
+
+class Choice(NamedTuple):
+    """What processors with some instructions multiply by."""
+
+    feature: str
+    """By LLVM's name."""
+    vector: int
+    """Bytes of the registers for which it is meant."""
+    how: Arithmetic
+
+
+CHOICES = {
+    ("bf16", "bf16"): (
+        Choice("avx512bf16", 64, BF16_PAIRS),
+        Choice("bf16", 16, NEON_BF16_PAIRS),
+        Choice("bf16", 16, NEON_BF16),
+        Choice("amx-bf16", 64, BF16_TILES),
+    ),
+    ("u8", "s8"): (
+        Choice("avx512vnni", 64, QUADS),
+        Choice("avxvnni", 32, QUADS),
+        Choice("i8mm", 16, NEON_U8_PAIRS),
+        Choice("i8mm", 16, NEON_U8),
+        Choice("dotprod", 16, NEON_SHIFTED_U8),
+        Choice("amx-int8", 64, U8_TILES),
+    ),
+    ("s8", "s8"): (
+        Choice("avx512vnni", 64, SHIFTED_QUADS),
+        Choice("avxvnniint8", 32, SIGNED_QUADS),
+        Choice("avxvnni", 32, SHIFTED_QUADS),
+        Choice("i8mm", 16, NEON_S8_PAIRS),
+        Choice("dotprod", 16, NEON_S8),
+        Choice("amx-int8", 64, S8_TILES),
+    ),
+}
+"""For the types of source and weights. The first that a processor has decides the format of weights that are
+to be chosen; all that it has and that read a format are measured."""
 
 
 def arithmetic_of(src: DType, weights: DType, geometry: Geometry, machine: Machine) -> Arithmetic | None:
@@ -108,43 +164,42 @@ def arithmetic_of(src: DType, weights: DType, geometry: Geometry, machine: Machi
     znver4 bf16 f32 2 vdpbf16ps
     """
     names = src.name, weights.name
-    found: Arithmetic | None
     if all(name in ("f32", "f16", "bf16") for name in names):
-        dots = names == ("bf16", "bf16") and machine.has("avx512bf16") and machine.vector == 64
-        return BF16_PAIRS if dots and _divides(geometry, BF16_PAIRS, machine) else FLOATS
+        return next(iter(dots_of(src, weights, geometry, machine)), FLOATS)
     if src.name not in LARGEST or weights.name != "s8":
         return None
     largest = geometry.inputs * geometry.taps * LARGEST[src.name] * LARGEST["s8"]
     if largest >= 1 << 31:
         return None
-    if machine.has("avx512vnni") and machine.vector == 64:
-        found = QUADS if src.name == "u8" else SHIFTED_QUADS
-        if _divides(geometry, found, machine):
-            return found
+    if dots := dots_of(src, weights, geometry, machine):
+        return dots[0]
     if largest < EXACT:
         return FLOATS
     return PAIRS if geometry.groups == 1 or geometry.inputs % 2 == 0 else None
 
 
-def tiles_of(src: DType, weights: DType, geometry: Geometry, machine: Machine) -> Arithmetic | None:
-    """The arithmetic of AMX for the same, which reads the same weights; None where there is none.
+def dots_of(src: DType, weights: DType, geometry: Geometry, machine: Machine) -> list[Arithmetic]:
+    """Every arithmetic of a processor's instructions for sums of narrow products.
 
     >>> from relayout import dtype
     >>> from relayout.targets.machine import machine
     >>> one = Geometry(1, 1, 64, 64, *[(1, 1, 1)] * 6)
-    >>> xeon = machine("sapphirerapids", "x86_64-unknown-linux-gnu")
-    >>> tiles_of(dtype("s8"), dtype("s8"), one, xeon).dot, tiles_of(dtype("f16"), dtype("f16"), one, xeon)
-    ('tdpbssd', None)
+    >>> for cpu, triple in (("sapphirerapids", "x86_64-linux"), ("neoverse-v1", "aarch64-linux")):
+    ...     for names in ("u8", "s8"), ("s8", "s8"), ("bf16", "bf16"):
+    ...         found = dots_of(*map(dtype, names), one, machine(cpu, triple))
+    ...         print(cpu, *names, "by", *(how.dot for how in found))
+    sapphirerapids u8 s8 by vpdpbusd tdpbusd
+    sapphirerapids s8 s8 by vpdpbusd tdpbssd
+    sapphirerapids bf16 bf16 by vdpbf16ps tdpbf16ps
+    neoverse-v1 u8 s8 by usmmla usdot
+    neoverse-v1 s8 s8 by smmla sdot
+    neoverse-v1 bf16 bf16 by bfmmla bfdot
     """
-    kinds = {
-        ("bf16", "bf16"): ("amx-bf16", BF16_TILES),
-        ("u8", "s8"): ("amx-int8", U8_TILES),
-        ("s8", "s8"): ("amx-int8", S8_TILES),
-    }
-    feature, found = kinds.get((src.name, weights.name), ("", None))
-    if found is None or not machine.has(feature) or machine.vector != 64:
-        return None
-    return found if _divides(geometry, found, machine) else None
+    found: dict[tuple[int, bool], Arithmetic] = {}  # by what decides about formats and code
+    for feature, size, how in CHOICES.get((src.name, weights.name), ()):
+        if machine.vector == size and machine.has(feature) and _divides(geometry, how, machine):
+            found.setdefault((how.depth, how.tiles), how)
+    return list(found.values())
 
 
 def _divides(geometry: Geometry, how: Arithmetic, machine: Machine) -> bool:

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from relayout.kernels.conv.amx_cost import AmxModel
-from relayout.kernels.conv.arithmetic import tiles_of
+from relayout.kernels.conv.arithmetic import dots_of
 from relayout.kernels.conv.cost import FACTS, Facts, Model
 from relayout.kernels.conv.depthwise import Depthwise, depthwise
 from relayout.kernels.conv.depthwise import cycles as alone_of
@@ -87,6 +87,6 @@ def candidates(
 
 
 def _ways(problem: Problem, machine: Machine) -> list[Problem]:
-    """The problem, and the same with tiles that are matrices."""
-    tiles = tiles_of(problem.src.dtype, problem.weights.dtype, problem.geometry, machine)
-    return [problem, *([problem._replace(arithmetic=tiles)] if tiles else [])]
+    """The problem, and the same by the processor's other instructions."""
+    others = dots_of(problem.src.dtype, problem.weights.dtype, problem.geometry, machine)
+    return [problem, *(problem._replace(arithmetic=how) for how in others if how != problem.arithmetic)]

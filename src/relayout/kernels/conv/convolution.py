@@ -121,7 +121,7 @@ class DirectModule(Module):
         self.offsets = b.gep(self.scratch, nest.packed + nest.unpacked + nest.carried)
         if nest.offset:
             word = vector(self.lanes, I32)
-            b.store(constant(word, nest.arithmetic.shift * 0x01010101), self.offsets, word.bytes)
+            b.store(constant(word, nest.arithmetic.shift % 256 * 0x01010101), self.offsets, word.bytes)
         total, following = len(nest.places), b.add(chunk, 1)
         begin, stop = (b.udiv(b.mul(number, total), nest.chunks) for number in (chunk, following))
         if nest.carried:

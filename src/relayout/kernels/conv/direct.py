@@ -50,7 +50,7 @@ from relayout.targets.machine import LINE, Machine
 __all__ = ["Block", "Cut", "Direct", "Group", "Packing", "Place"]
 
 
-MANY = {2: "pairs", 4: "fours"}
+MANY = {2: "pairs", 4: "fours", 8: "eights"}
 
 
 class Group(NamedTuple):

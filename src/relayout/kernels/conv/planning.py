@@ -79,7 +79,7 @@ def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
     columns = geometry.kernel[2]
     shares = (
         (False, True)
-        if not (spread or arithmetic.tiles) and geometry.target[2] > 1 < columns <= MOST_TAPS
+        if not (spread or arithmetic.matrices) and geometry.target[2] > 1 < columns <= MOST_TAPS
         else (False,)
     )
     packings = _packings(problem, machine, threads, spread)
@@ -191,7 +191,7 @@ def _direct_loops(
     """The loops of the sum over a source that the tile takes as it is, or None where it does not."""
     if not side.is_plain:
         return None
-    if not geometry.inside and (arithmetic.tiles or not _takes_borders(geometry, spread)):
+    if not geometry.inside and (arithmetic.matrices or not _takes_borders(geometry, spread)):
         return None
     innermost = side.channels[-1]
     dense = (innermost.weight, innermost.stride) == (1, arithmetic.element)

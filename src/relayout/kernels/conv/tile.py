@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain, product
-from math import prod
+from math import ceil, prod
 
 from relayout.ir.builder import Function
 from relayout.ir.types import I1, I32, I64, PTR, Value, constant
@@ -177,7 +177,7 @@ def lanes_of(machine: Machine) -> int:
 
 def registers_of(machine: Machine) -> int:
     """How many vector registers a processor has."""
-    return 32 if machine.vector == 64 or machine.triple.startswith("aarch64") else 16
+    return 32 if machine.vector == 64 or machine.is_arm else 16
 
 
 Emit = Callable[[Function, Value, int, int], Value]
@@ -214,11 +214,13 @@ class _Writer:
     def text(self, epilogue: Emit) -> str:
         b, tile = self.b, self.tile
         starts = (self.offsets() if tile.offset else self.rows_outside()) * len(tile.src)
+        starts = self.paired(starts) if tile.arithmetic.paired else starts
         outer, inner = self.loops
         if outer:
-            sums = iter(self.totals(outer, inner, starts))
+            made = self.totals(outer, inner, starts)
         else:
-            sums = iter(self.nest(inner, b["src"], self.first_row(), starts))
+            made = self.nest(inner, b["src"], self.first_row(), starts)
+        sums = iter(self.apart(made) if tile.arithmetic.paired else made)
         for p, place in enumerate(tile.dst):
             for v, pieces in enumerate(tile.pieces):
                 store_pieces(b, epilogue(b, next(sums), p, v), b.gep(b["dst"], place), pieces)
@@ -368,7 +370,9 @@ class _Writer:
         ``later`` is what is read after the pixels of the innermost loop; None: the next tile's.
         """
         if not left:
-            return (self.by_pattern if self.tile.spread else self.by_element)(src, weights, list(sums))
+            tile = self.tile
+            by = self.by_pattern if tile.spread else self.by_element
+            return (self.by_pairs if tile.arithmetic.paired else by)(src, weights, list(sums))
         loop, ahead = left[0], len(self.tile.src) * self.tile.pitch
         apart = ahead and len(left) == 2 and loop.steps[0] >= ahead
 
@@ -406,6 +410,44 @@ class _Writer:
                     number = p * len(tile.weights) + v
                     sums[number] = self.dot.add(every, y, sums[number])
         return sums
+
+    def by_pairs(self, src: Value, weights: Value, sums: list[Value]) -> list[Value]:
+        """One turn: two pixels at once by two channels, and by the next two of a vector.
+
+        Of an odd number of pixels, the last one is both.
+        """
+        b, tile, count = self.b, self.tile, len(self.tile.weights)
+        vectors = [self.dot.halves(b.gep(weights, at)) for at in tile.weights]
+        for at in tile.weights if tile.ahead else ():
+            self.prefetch(b.gep(weights, at + tile.ahead))
+        for p in range(0, len(tile.src), 2):
+            both = tile.src[p], tile.src[min(p + 1, len(tile.src) - 1)]
+            x = self.dot.two(*(b.gep(src, at) for at in both))
+            for (v, several), half in product(enumerate(vectors), (0, 1)):
+                number = (p + half) * count + v
+                sums[number] = self.dot.add(x, several[half], sums[number])
+        return sums
+
+    def paired(self, starts: list[Value]) -> list[Value]:
+        """What sums begin with, in the order of :meth:`by_pairs`.
+
+        In place of the first pixel's sums are those of both pixels and the first two channels of a vector, in
+        place of the other one's those of the last two.
+        """
+        count = len(self.tile.weights)
+        firsts = starts[:count] * (2 * ceil(len(self.tile.src) / 2))
+        picks = [0, 1, 0, 1], [2, 3, 2, 3]
+        return [self.b.shuffle(x, picks[k // count % 2]) for k, x in enumerate(firsts)]
+
+    def apart(self, sums: list[Value]) -> list[Value]:
+        """The sums of pixels, of those of pairs."""
+        count = len(self.tile.weights)
+        found = []
+        for k in range(len(sums)):
+            first = k - k // count % 2 * count
+            picks = [2, 3, 6, 7] if k // count % 2 else [0, 1, 4, 5]
+            found.append(self.b.shuffle(sums[first], picks, sums[first + count]))
+        return found
 
     def nothing(self) -> Value:
         """What counts as zero in the source, in all lanes."""
