@@ -139,7 +139,7 @@ TARGETS = [
 
 def layer(kinds, form=rl.any):
     """A convolution whose tails are all there are."""
-    src, weights = MemoryDesc((1, 70, 9, 9), kinds[0], "nhwc"), MemoryDesc((45, 70, 3, 3), kinds[1], form)
+    src, weights = MemoryDesc((1, 134, 9, 9), kinds[0], "nhwc"), MemoryDesc((45, 134, 3, 3), kinds[1], form)
     return Convolution(src, weights, padding=1)
 
 
