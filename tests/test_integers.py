@@ -15,6 +15,7 @@ from relayout.bench.zoo.quantising import KINDS, quantise
 from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.inference import inferred
+from relayout.graph.operators.fused import ELEMENTWISE
 from relayout.graph.operators.integers import AVERAGE, CONV, MATMUL
 from relayout.graph.passes import optimized
 from relayout.graph.passes.integers import in_integers
@@ -234,3 +235,51 @@ def test_networks_of_onnx_runtime(tmp_path: Path, kind: str, per_channel: bool, 
         apart = np.abs(found - expected) / scale
         assert apart.max() < MOST + 0.01
         assert (apart < 1.01).mean() >= SHARE
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+@pytest.mark.parametrize("operator", ["Sigmoid", "HardSwish", "LeakyRelu", "Gelu", "Tanh"])
+def test_elementwise_trees_are_one_kernel(kind: str, operator: str) -> None:
+    rng = np.random.default_rng(8)
+    dims = (2, 16, 5, 7)
+    nodes = (
+        Node("DequantizeLinear", ("x", "s", "z"), ("a",)),
+        Node(operator, ("a",), ("b",)),
+        Node("QuantizeLinear", ("b", "t", "u"), ("c",)),
+        Node("DequantizeLinear", ("c", "t", "u"), ("d",)),
+        Node("Mul", ("a", "d"), ("e",)),
+        Node("DequantizeLinear", ("g", "v", "u"), ("f",)),
+        Node("Mul", ("e", "f"), ("h",)),
+        Node("QuantizeLinear", ("h", "s", "z"), ("y",)),
+    )
+    constants = {
+        "s": np.float32(0.05),
+        "z": np.array(30, kind),
+        "t": np.float32(0.01),
+        "u": np.array(0, kind),
+        "v": np.float32(0.011),
+    }
+    values = Value("x", dims, np.dtype(kind)), Value("g", (2, 16, 1, 1), np.dtype(kind))
+    graph = inferred(Graph(values, ("y",), nodes, constants))
+    limits = np.iinfo(kind)
+    x, gate = (rng.integers(limits.min, limits.max, v.dims, kind, endpoint=True) for v in values)
+    made = check_bytes(graph, x, gate)
+    assert operators(made) == {ELEMENTWISE}
+    run = graph.compile()
+    assert run.steps is not None
+    assert not any("definition" in layer.implementation for layer in run.steps.layers())
+
+
+def test_what_others_read_stays() -> None:
+    nodes = (
+        Node("DequantizeLinear", ("x", "s", "z"), ("a",)),
+        Node("Sigmoid", ("a",), ("b",)),
+        Node("QuantizeLinear", ("b", "s", "z"), ("y",)),
+        Node("Exp", ("a",), ("e",)),
+    )
+    constants = {"s": np.float32(0.05), "z": np.uint8(3)}
+    x = Value("x", (3, 17), np.dtype(np.uint8))
+    graph = inferred(Graph((x,), ("y", "e", "b"), nodes, constants))
+    data = np.random.default_rng(9).integers(0, 255, (3, 17), np.uint8)
+    for found, expected in zip(graph.compile()(data), evaluate(graph, data), strict=True):
+        np.testing.assert_allclose(found.astype(float), expected.astype(float), rtol=1e-6)

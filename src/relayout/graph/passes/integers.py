@@ -28,6 +28,7 @@ from relayout.graph.inference import inferred
 from relayout.graph.operators.integers import AVERAGE, CONV, MATMUL, WINDOWS
 from relayout.graph.operators.types import NUMBERS
 from relayout.graph.operators.windows import slide
+from relayout.graph.passes.elementwise import in_bytes
 from relayout.graph.passes.identities import without_identities
 from relayout.graph.passes.moving import hoisted, retyped, sunk
 from relayout.graph.passes.quantities import BYTES, Steps, bias_of, dequantised, quantised, weights_of
@@ -77,7 +78,7 @@ def in_integers(graph: Graph) -> Graph:
         if made is graph:
             break
         graph = made
-    return inferred(rewritten(graph, _conv, _gemm, _matmul, _quantised))
+    return in_bytes(inferred(rewritten(graph, _conv, _gemm, _matmul, _quantised)))
 
 
 QUANTISED: Final = frozenset(("QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul"))
