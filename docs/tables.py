@@ -7,6 +7,7 @@ import re
 import types
 from collections.abc import Callable, Sequence
 
+import compiled
 import measures
 from measures import table
 
@@ -258,6 +259,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "training": measures.steps,
     "torch": measures.conversions,
     "torch-machine": measures.conversions_machine,
+    "compile-facts": compiled.facts,
+    "compile-means": compiled.means,
+    "compile-speeds": compiled.speeds,
+    "compile-times": compiled.compiling,
     "networks-means": measures.means,
     "networks-speeds": measures.speeds,
     "networks-costs": measures.costs,

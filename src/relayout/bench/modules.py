@@ -2,8 +2,12 @@
 
 Everybody has a process (:mod:`relayout.bench.contest`) and builds the same network
 (:mod:`relayout.bench.backends`). A figure is the median of ratios of rounds, and outputs are compared with
-those of eager PyTorch. What compiling takes is the time of the first call: with empty caches on disk, and
-again in another process with what the first has left there.
+those of eager PyTorch.
+
+What compiling takes is the time of the first call: with empty caches on disk, and again in another process
+with what the first has left there. PyTorch's own back end takes a minute for that, so it is measured once for
+each network and contestant, in the first entry, where each process starts alone. In all further entries of
+the network processes start side by side and share a cache with those of other networks, as a user's do.
 """
 
 from __future__ import annotations
@@ -13,7 +17,9 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +29,15 @@ from relayout.bench import lines, zoo
 from relayout.bench.contest import Contestant, apart, installed, timed
 from relayout.bench.measure import OURS, Spread
 from relayout.bench.models import ModuleEntry, plain, restored
+from relayout.bench.particulars import particulars
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["CONTESTANTS", "EAGER", "NETWORKS", "Compared", "as_json", "read", "run", "show", "versions"]
+__all__ = [
+    *("CONTESTANTS", "EAGER", "NETWORKS", "REPRESENTATIVES", "Compared"),
+    *("as_json", "entries", "machine", "read", "run", "show", "uncompiled", "versions"),
+]
 
 EAGER = "PyTorch"
 LAST = "PyTorch channels_last"
@@ -35,8 +45,23 @@ COMPILED = ("torch.compile", "torch.compile frozen")
 CONTESTANTS = (OURS, EAGER, LAST, *COMPILED)
 COLUMNS = {EAGER: "eager", LAST: "last", COMPILED[0]: "tc", COMPILED[1]: "frozen"}
 
-NETWORKS = tuple(name for name in zoo.CENSUS if name.startswith("tv/"))
-"""torchvision's networks for classification."""
+BUILT = (OURS, COMPILED[0])
+"""Those whose first call is measured; with frozen weights PyTorch compiles other kernels, fewer as a rule."""
+
+_REPRESENTATIVES = """
+    resnet50 mobilenet_v2 efficientnet_b0 swin_t vit_b_16 convnext_tiny resnet18 mobilenet_v3_large
+    squeezenet1_1 googlenet resnext50_32x4d densenet121 regnet_y_400mf shufflenet_v2_x1_0 maxvit_t vgg11
+    mobilenet_v3_small mnasnet1_0 regnet_x_400mf inception_v3 efficientnet_v2_s alexnet wide_resnet50_2
+    swin_v2_t
+"""
+REPRESENTATIVES = tuple(f"tv/{name}" for name in _REPRESENTATIVES.split())
+"""One of each family, those first that say most."""
+
+NETWORKS = (
+    *REPRESENTATIVES,
+    *(name for name in zoo.CENSUS if name.startswith("tv/") and name not in REPRESENTATIVES),
+)
+"""torchvision's networks for classification, one of each family in front."""
 
 
 @dataclass
@@ -52,7 +77,8 @@ class Compared:
     behind : dict of str to Spread
         The time of each other contestant / Relayout's: above 1, Relayout is faster.
     first, again : dict of str to float
-        Seconds of the first call: with empty caches on disk, and with those that this has left.
+        Seconds of the first call: with empty caches on disk, and with those that this has left. Only in the
+        entry of a network where they were measured.
     compiled : float
         Those of the first call that are Relayout's own, dynamo's and AOTAutograd's apart.
     difference : float or None
@@ -63,6 +89,8 @@ class Compared:
         Whether other processes took the cores.
     refused : dict of str to str
         Why a contestant could not do it.
+    machine : dict of str to str or int
+        Processor, cores and versions that it was measured with (:func:`machine`).
     """
 
     network: str
@@ -79,6 +107,7 @@ class Compared:
     conversions: int = 0
     disturbed: bool = False
     refused: dict[str, str] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -103,6 +132,61 @@ def versions() -> dict[str, str | None]:
     return {name: compiling if name in COMPILED else own for name in CONTESTANTS[1:]}
 
 
+def machine() -> dict[str, Any]:
+    """Processor, cores and versions, as each line of a file of results names them."""
+    packages = [name for name in ("relayout", "torch", "torchvision") if _installed(name)]
+    return particulars(*packages)
+
+
+def _installed(package: str) -> bool:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return bool(version(package))
+    except PackageNotFoundError:
+        return False
+
+
+def entries(
+    networks: Sequence[str],
+    batches: Sequence[int],
+    threads: Sequence[int],
+    names: Sequence[str],
+    known: Mapping[tuple[str, int, int], Compared],
+) -> list[tuple[str, int, int]]:
+    """What is to be measured, the most telling first: network, number of threads, batch.
+
+    One of each family comes before all others, and among these whole columns one by one. So a run that is cut
+    short has all families with batch 1 on one thread, then with more. An entry of which a result has all
+    contestants is left out.
+
+    >>> entries(("tv/vgg16", "tv/resnet50"), (1, 8), (1,), CONTESTANTS, {})[:3]
+    [('tv/resnet50', 1, 1), ('tv/resnet50', 1, 8), ('tv/vgg16', 1, 1)]
+    """
+    front = [one for one in REPRESENTATIVES if one in networks]
+    return [
+        (network, count, batch)
+        for several in (front, [one for one in networks if one not in front])
+        for count in threads
+        for batch in batches
+        for network in several
+        if (found := known.get((network, count, batch))) is None
+        or not {*names} <= {*found.seconds, *found.refused}
+    ]
+
+
+def uncompiled(
+    network: str, names: Sequence[str], known: Mapping[tuple[str, int, int], Compared]
+) -> list[str]:
+    """Contestants whose first call no result of this network has.
+
+    >>> uncompiled("tv/vgg16", CONTESTANTS, {})
+    ['Relayout', 'torch.compile']
+    """
+    have = {name for one in known.values() if one.network == network for name in one.first}
+    return [name for name in names if name in BUILT and name not in have]
+
+
 def run(
     wanted: Sequence[tuple[str, int, int]],
     names: Sequence[str],
@@ -111,6 +195,7 @@ def run(
     minutes: float | None,
     results: Path | None,
     progress: Callable[[str], None],
+    known: Mapping[tuple[str, int, int], Compared] | None = None,
 ) -> Iterator[Compared]:
     """A result for each network, number of threads and batch; also written to the file of results.
 
@@ -124,52 +209,81 @@ def run(
         Rounds at most, and the time for them.
     minutes : float, optional
         No network is begun after so long.
+    results : Path, optional
+        A file that gets a line for each.
+    progress : callable
+        Told what comes next.
+    known : mapping, optional
+        Results that there are, by network, threads and batch: what compiling takes is not measured again.
     """
-    begun = time.monotonic()
-    for network, threads, batch in wanted:
-        if minutes is not None and time.monotonic() - begun > 60 * minutes:
-            return
-        progress(f"{network}, batch {batch}, threads: {threads}")
-        with tempfile.TemporaryDirectory() as folder:
-            inputs = Path(folder, "none.npz")
-            np.savez(inputs)
-            entry = ModuleEntry(network, inputs, batch, threads)
-            made = _contest(entry, names, rounds, seconds, Path(folder))
-        if results is not None:
-            lines.add(plain(made), results)
-        yield made
+    begun, here, have = time.monotonic(), machine(), dict(known or {})
+    with tempfile.TemporaryDirectory() as shared:
+        for network, threads, batch in wanted:
+            if minutes is not None and time.monotonic() - begun > 60 * minutes:
+                return
+            progress(f"{network}, batch {batch}, threads: {threads}")
+            with tempfile.TemporaryDirectory() as folder:
+                inputs = Path(folder, "none.npz")
+                np.savez(inputs)
+                entry = ModuleEntry(network, inputs, batch, threads)
+                cold = uncompiled(network, names, have)
+                made = _contest(entry, names, cold, rounds, seconds, Path(folder), Path(shared))
+            made.machine = here
+            have[made.key] = made
+            if results is not None:
+                lines.add(plain(made), results)
+            yield made
 
 
-def _contest(entry: ModuleEntry, names: Sequence[str], rounds: int, seconds: float, folder: Path) -> Compared:
+def _contest(
+    entry: ModuleEntry,
+    names: Sequence[str],
+    cold: Sequence[str],
+    rounds: int,
+    seconds: float,
+    folder: Path,
+    shared: Path,
+) -> Compared:
+    """A result; of the contestants in ``cold`` with the time of the first call, one after the other."""
     result = Compared(entry.network, entry.threads, entry.batch)
     with contextlib.ExitStack() as stack:
+
+        def begun(name: str, place: Path) -> Contestant:
+            return Contestant(name, entry, folder / f"{name}.npz", _caches(place, name))
+
         taking: dict[str, Contestant] = {}
-        for name in names:
-            caches = {
-                variable: str(folder / f"{name}-{variable}")
-                for variable in ("TORCHINDUCTOR_CACHE_DIR", "RELAYOUT_CACHE")
-            }
-            one = stack.enter_context(Contestant(name, entry, folder / f"{name}.npz", caches))
-            if one.refused:
-                result.refused[name] = one.refused
-                continue
-            taking[name] = one
-            result.first[name] = one.told["first"]
-            if name == OURS:
-                result.conversions, result.left = one.told["conversions"], one.told["defined"]
-                result.parts = one.told["parts"]
-            if name == OURS or name in COMPILED:
-                with Contestant(name, entry, None, caches) as warm:
+        for name in cold:
+            taking[name] = one = stack.enter_context(begun(name, folder))
+            if not one.refused:
+                result.first[name] = one.told["first"]
+                with Contestant(name, entry, None, _caches(folder, name)) as warm:
                     if not warm.refused:
                         result.again[name] = warm.told["first"]
                         result.compiled = warm.told.get("compiled", result.compiled)
+        others = [name for name in names if name not in cold]
+        cores = int(particulars()["cores"] or 1)
+        with ThreadPoolExecutor(cores) as pool:
+            for name, one in zip(others, pool.map(partial(begun, place=shared), others), strict=True):
+                taking[name] = stack.enter_context(one)
+        result.refused = {name: one.refused for name, one in taking.items() if one.refused}
+        taking = {name: taking[name] for name in names if name not in result.refused}
         if not taking:
             return result
         if OURS in taking:
+            told = taking[OURS].told
+            result.conversions, result.left, result.parts = (
+                told[key] for key in ("conversions", "defined", "parts")
+            )
             taking[OURS].does("tune")
         result.difference = apart(folder, EAGER) if {OURS, EAGER} <= {*taking} else None
         timed(result, taking, rounds, seconds)
     return result
+
+
+def _caches(folder: Path, name: str) -> dict[str, str]:
+    """Where a contestant keeps what it has compiled; PyTorch's compiler takes no blanks there."""
+    variables = ("TORCHINDUCTOR_CACHE_DIR", "RELAYOUT_CACHE")
+    return {variable: str(folder / f"{name.replace(' ', '-')}-{variable}") for variable in variables}
 
 
 # -- results in a file -----------------------------------------------------------------------------------
@@ -179,9 +293,31 @@ def _result(told: dict[str, Any]) -> Compared:
     return Compared(**restored(told))
 
 
-def read(path: Path) -> dict[tuple[str, int, int], Compared]:
-    """The results of a file: the last one of each network, threads and batch."""
-    return {one.key: one for one in lines.entries(path, _result)}
+SAME = ("processor", "cores")
+"""What has to be the same for results to stand in one table."""
+
+
+def read(path: Path, here: Mapping[str, Any] | None = None) -> dict[tuple[str, int, int], Compared]:
+    """The results of a file, by network, threads and batch.
+
+    The last one of each is taken. What compiling takes is taken from the one before where the last one has
+    not measured it.
+
+    Parameters
+    ----------
+    path : Path
+    here : mapping, optional
+        A machine (:func:`machine`): results of other processors, or of another number of cores, are left out.
+    """
+    found: dict[tuple[str, int, int], Compared] = {}
+    for one in lines.entries(path, _result):
+        if here is not None and any(one.machine.get(fact) != here.get(fact) for fact in SAME):
+            continue
+        if (old := found.get(one.key)) is not None:
+            one.first, one.again = {**old.first, **one.first}, {**old.again, **one.again}
+            one.compiled = one.compiled or old.compiled
+        found[one.key] = one
+    return found
 
 
 def as_json(

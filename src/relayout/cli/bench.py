@@ -627,13 +627,20 @@ def _took_part(found: Result | Compared | None) -> set[str]:
     "compile",
     short_help="torch.compile with this back end beside eager PyTorch and its own back end.",
     epilog=examples(
-        "relayout bench compile --only resnet --batch 1 --threads 2",
-        "relayout bench compile --results compile.jsonl --minutes 60",
-        'relayout bench compile --without "torch.compile frozen" --json compile.json',
+        "relayout bench compile --one-of-each-family --batch 1 --threads 1",
+        "relayout bench compile --results compile.jsonl --minutes 60 --json compile.json",
+        'relayout bench compile --only resnet --without "torch.compile frozen" --threads 2',
+        "relayout bench compile --one-of-each-family --results compile.jsonl --list",
     ),
 )
 @click.option("--only", "texts", multiple=True, metavar="TEXT", help="Only networks with TEXT in their name.")
-@click.option("--without", multiple=True, metavar="NAME", help="Leave this contestant out.")
+@click.option("--one-of-each-family", "families", is_flag=True, help="24 networks instead of all 80.")
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="NAME",
+    help="Leave this contestant out: PyTorch, PyTorch channels_last, torch.compile, torch.compile frozen.",
+)
 @click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
 @click.option("--batch", "batches", type=DIMS, default="1,8", show_default=True, help="Pictures of a call.")
 @click.option("--rounds", type=click.IntRange(min=1), default=7, show_default=True, help="At most, of each.")
@@ -648,12 +655,17 @@ def _took_part(found: Result | Compared | None) -> set[str]:
 @click.option(
     "--minutes", type=click.FloatRange(min=0), callback=_finite, help="Begin no network after so long."
 )
-@click.option("--results", type=click.Path(dir_okay=False, path_type=Path), help="A file that is continued.")
+@click.option(
+    "--results",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file of results, a line each: what it has of this machine is not measured again.",
+)
 @click.option("--list", "listed", is_flag=True, help="Print what would be measured.")
 @click.option("--no-progress", is_flag=True, help="No progress bar.")
 @output_options
 def compile_(
     texts: tuple[str, ...],
+    families: bool,
     without: tuple[str, ...],
     threads: tuple[int, ...],
     batches: tuple[int, ...],
@@ -668,11 +680,14 @@ def compile_(
     """Measure torch.compile with this back end on torchvision's networks for classification.
 
     Beside it eager PyTorch, contiguous and channels_last, and PyTorch's own back end, with weights as inputs
-    and frozen. Weights are random. Each contestant has a process of its own and empty caches on disk; the
-    first call shows what compiling takes, then and with the caches that it has left.
+    and frozen. Weights are random. Each contestant has a process of its own.
+
+    One network of each family comes first: batch 1, then batch 8, on one thread, then on two; behind them all
+    other networks. The first entry of a network shows what compiling takes, too: the first call with empty
+    caches on disk, and with what that has left there. That takes PyTorch's own back end a minute or two;
+    further entries take less.
     """
     from relayout.bench import modules
-    from relayout.bench.particulars import particulars
 
     if not {*without} <= {*modules.CONTESTANTS}:
         known = ", ".join(modules.CONTESTANTS)
@@ -680,31 +695,26 @@ def compile_(
     if not batches or min(batches) < 1:
         raise click.UsageError("--batch takes numbers from 1 on", click.get_current_context())
     many = _settings(False, threads, rounds, seconds, WHOLE)["threads"]
-    console, versions = output.console(), modules.versions()
+    console, versions, here = output.console(), modules.versions(), modules.machine()
     names = [one for one in modules.CONTESTANTS if one not in without and versions.get(one, "") is not None]
-    told = modules.read(results) if results else {}
-    wanted = [
-        (network, count, batch)
-        for batch in batches
-        for count in many
-        for network in modules.NETWORKS
-        if (not texts or any(text in network for text in texts))
-        and not {*names} <= _took_part(told.get((network, count, batch)))
-    ]
+    told = modules.read(results, here) if results else {}
+    chosen = modules.REPRESENTATIVES if families else modules.NETWORKS
+    networks = [one for one in chosen if not texts or any(text in one for text in texts)]
+    wanted = modules.entries(networks, batches, many, names, told)
     if listed:
         for network, count, batch in wanted:
             console.print(f"{network}, batch {batch}, threads: {count}", markup=False)
         output.json({"networks": wanted})
         return
-    _heading(particulars("numpy", "relayout"), versions, console)
+    _heading(here, versions, console)
     try:
         with progress_bar(len(wanted), output, no_progress) as progress:
-            for found in modules.run(wanted, names, rounds, seconds, minutes, results, progress):
+            for found in modules.run(wanted, names, rounds, seconds, minutes, results, progress, told):
                 told[found.key] = found
     finally:
         if told:
             modules.show(list(told.values()), console)
-            output.json(modules.as_json(list(told.values()), particulars("numpy", "relayout"), versions))
+            output.json(modules.as_json(list(told.values()), here, versions))
 
 
 @bench.command(

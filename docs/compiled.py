@@ -1,0 +1,170 @@
+"""The tables of ``docs/torch-compile.md``, from what ``relayout bench compile --json`` has written.
+
+A cell of the first table is one network with one batch and one number of threads. Which cells are missing is
+said beside the means, since a mean over a part of the networks is one over another list of networks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+from measures import _read, _settings, _spelled, table
+
+from relayout.bench.modules import COMPILED, CONTESTANTS, EAGER, LAST, NETWORKS, OURS, REPRESENTATIVES
+
+BATCHES, THREADS = (1, 8), (1, 2)
+TOLD = 12
+"""Names of networks that a sentence lists."""
+BEST = "the better of `channels_last` and PyTorch's own back end"
+
+
+def _results() -> list[dict[str, Any]]:
+    """All results, in the order of the list of networks."""
+    found = _read("compile.json").get("results", [])
+    known = {name: k for k, name in enumerate(sorted(NETWORKS))}
+    return sorted(found, key=lambda one: (known.get(one["network"], len(known)), one["network"]))
+
+
+def _short(network: str) -> str:
+    return f"`{network.partition('/')[2]}`"
+
+
+def _best(one: dict[str, Any]) -> float | None:
+    return min((spread["median"] for name, spread in one["behind"].items() if name != EAGER), default=None)
+
+
+def speeds() -> str:
+    """For each network and setting the time of each way of PyTorch / Relayout's."""
+    results = _results()
+    by = {(one["network"], one["batch"], one["threads"]): one for one in results}
+    settings = sorted(_settings(results), key=lambda setting: setting[::-1])
+    rows = [
+        [_short(name), *(_ratios(by.get((name, *setting))) for setting in settings)]
+        for name in dict.fromkeys(one["network"] for one in results)
+    ]
+    return table(["network", *map(_spelled, settings)], rows)
+
+
+def _ratios(one: dict[str, Any] | None) -> str:
+    if one is None:
+        return ""
+    found = [one["behind"].get(name) for name in CONTESTANTS[1:]]
+    texts = [
+        "-" if spread is None else f"{spread['median']:.2f}" + "~" * (spread["high"] > 1.25 * spread["low"])
+        for spread in found
+    ]
+    return " / ".join(texts) + " \\*" * one["disturbed"]
+
+
+def means() -> str:
+    """For each setting the geometric means over all networks, and the least of the last column."""
+    rows = []
+    results = _results()
+    for setting in sorted(_settings(results), key=lambda setting: setting[::-1]):
+        own = [one for one in results if (one["batch"], one["threads"]) == setting]
+        ratios = [
+            [one["behind"][name]["median"] for one in own if name in one["behind"]]
+            for name in (EAGER, LAST, *COMPILED)
+        ]
+        best = [(ratio, one["network"]) for one in own if (ratio := _best(one)) is not None]
+        least = f"{min(best)[0]:.2f} ({_short(min(best)[1])})" if best else "-"
+        figures = [_mean(several) for several in (*ratios, [ratio for ratio, _ in best])]
+        rows.append([_spelled(setting), str(len(own)), *figures, least])
+    head = [
+        "",
+        "networks",
+        "eager",
+        "`channels_last`",
+        "own back end",
+        "frozen",
+        "the best but eager",
+    ]
+    return table([*head, "least of these"], rows)
+
+
+def _mean(ratios: Sequence[float]) -> str:
+    return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}" if ratios else "-"
+
+
+def compiling() -> str:
+    """Seconds of first calls: empty caches, and with what was left there."""
+    rows = []
+    shares: dict[str, list[float]] = {"first": [], "again": []}
+    for one in _results():
+        if OURS not in one["first"]:
+            continue
+        row = [_short(one["network"])]
+        for when, several in shares.items():
+            ours, theirs = (one[when].get(name) for name in (OURS, COMPILED[0]))
+            if ours and theirs:
+                several.append(theirs / ours)
+            row += [_seconds(ours), _seconds(theirs), f"{theirs / ours:.1f}" if ours and theirs else "-"]
+        rows.append([*row, _seconds(one["compiled"])])
+    if rows:
+        means = [_mean(several) for several in shares.values()]
+        rows.append(["geometric mean", "", "", means[0], "", "", means[1], ""])
+    empty, warm = ("empty caches: {}", "with caches: {}")
+    head = [text.format(what) for text in (empty, warm) for what in ("Relayout", "own back end", "ratio")]
+    return table(["network", *head, "of it Relayout's own, with caches"], rows)
+
+
+def _seconds(seconds: float | None) -> str:
+    return f"{seconds:.1f}" if seconds else "-"
+
+
+def facts() -> str:
+    """What was measured on which machine, how far outputs are apart, and what is missing."""
+    results = _results()
+    if not results:
+        return "Not measured yet."
+    machines = dict.fromkeys(
+        ", ".join(f"{key} {value}" for key, value in one["machine"].items()) for one in results
+    )
+    apart = max((one["difference"], one["network"]) for one in results if one["difference"] is not None)
+    slower = [
+        f"{_short(one['network'])} ({_spelled((one['batch'], one['threads']))}: {ratio:.2f})"
+        for one in results
+        if (ratio := _best(one)) is not None and ratio < 1
+    ]
+    refused = [
+        f"{_short(one['network'])}: {name}" for one in results for name in one["refused"] if name == OURS
+    ]
+    lines = [
+        f"Measured on: {'; '.join(machines)}.",
+        f"Outputs differ from those of eager PyTorch by at most {apart[0]:.0e} of their largest value "
+        f"({_short(apart[1])}).",
+        f"Slower than {BEST}: {', '.join(slower) or 'none of those measured'}.",
+        *([f"Relayout could not run: {', '.join(refused)}."] if refused else []),
+        *_missing(results),
+    ]
+    return "\n".join(f"* {line}" for line in lines)
+
+
+def _missing(results: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Which cells there are not, and of which some contestants are missing."""
+    have = {(one["network"], one["batch"], one["threads"]): one for one in results}
+    wanted = [key for key in product(NETWORKS, BATCHES, THREADS) if key not in have]
+    if not wanted:
+        yield f"All {len(have)} cells were measured."
+    else:
+        whole = len(NETWORKS) * len(BATCHES) * len(THREADS)
+        yield f"Missing: {len(wanted)} of {whole} cells."
+        for batch, threads in product(BATCHES, THREADS):
+            names = [name for name, *setting in wanted if setting == [batch, threads]]
+            front = [name for name in REPRESENTATIVES if name in names]
+            told = ", ".join(map(_short, front[:TOLD])) + ", ..." * (len(front) > TOLD)
+            among = f", among one of each family {told}" if front else ", one of each family is there"
+            if names:
+                count = f"{len(names)} of {len(NETWORKS)} networks missing"
+                yield f"{_spelled((batch, threads))}: {count}{among}."
+    partly = [
+        f"{_short(one['network'])} ({_spelled((one['batch'], one['threads']))}): {', '.join(lacking)}"
+        for one in results
+        if (lacking := [name for name in CONTESTANTS if name not in one["seconds"]])
+    ]
+    if partly:
+        told = "; ".join(partly[:TOLD]) + "; ..." * (len(partly) > TOLD)
+        yield f"Without some contestant: {told}."
