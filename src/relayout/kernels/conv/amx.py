@@ -98,21 +98,29 @@ def products_of(loops: Sequence[Loop], arithmetic: Arithmetic) -> int:
 
 
 class Run(NamedTuple):
-    """Pixels that lie the same distance apart: the rows of A."""
+    """The rows of A: pixels that lie the same distance apart."""
 
-    first: int
-    """The number of the first one."""
-    rows: int
     start: int
-    """Where it lies."""
+    """Where the first one lies."""
     stride: int
+    pixels: tuple[int, ...]
+    """The number of each; -1 for what lies between two rows of an image, and is computed for nothing."""
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return len(self.pixels)
 
 
 def runs_of(places: Sequence[int]) -> list[Run]:
     """Pixels in runs of at most 16, of about the same length.
 
+    Where rows of an image are short, and so close that fewer runs go over their ends, they do.
+
     >>> runs_of([0, 8, 16, 100, 108, 116])
-    [Run(first=0, rows=3, start=0, stride=8), Run(first=3, rows=3, start=100, stride=8)]
+    [Run(start=0, stride=8, pixels=(0, 1, 2)), Run(start=100, stride=8, pixels=(3, 4, 5))]
+    >>> runs_of([0, 8, 16, 40, 48, 56])
+    [Run(start=0, stride=8, pixels=(0, 1, 2, -1, -1, 3, 4, 5))]
     >>> [run.rows for run in runs_of(range(0, 28 * 64, 64))]
     [14, 14]
     """
@@ -123,11 +131,21 @@ def runs_of(places: Sequence[int]) -> list[Run]:
         stride = places[end] - places[first] if end < len(places) else ROW
         while end < len(places) and places[end] - places[end - 1] == stride:
             end += 1
-        count = ceil((end - first) / ROWS)
-        ends = [first + (end - first) * k // count for k in range(count + 1)]
-        found += [Run(at, end - at, places[at], stride) for at, end in pairwise(ends)]
+        found += _evenly(places[first], stride, range(first, end))
         first = end
-    return found
+    stride = min((two - one for one, two in pairwise(places)), default=0)
+    if stride <= 0 or any((place - places[0]) % stride for place in places):
+        return found
+    numbers = {(place - places[0]) // stride: pixel for pixel, place in enumerate(places)}
+    across = _evenly(places[0], stride, [numbers.get(k, -1) for k in range(max(numbers) + 1)])
+    return across if len(across) < len(found) else found
+
+
+def _evenly(start: int, stride: int, pixels: Sequence[int]) -> list[Run]:
+    """Neighbours in as few runs as there can be."""
+    count = ceil(len(pixels) / ROWS)
+    ends = [len(pixels) * k // count for k in range(count + 1)]
+    return [Run(start + at * stride, stride, tuple(pixels[at:end])) for at, end in pairwise(ends)]
 
 
 class Registers(NamedTuple):
@@ -222,15 +240,17 @@ def amx_function(name: str, tile: Tile, machine: Machine, extra: Sequence[str], 
     step = inner.steps
     each = Loop(cut.pieces, (cut.steps * step[0], cut.steps * step[1]))
     nest((*outer, each), b["src"], b["weights"])
-    room = b.alloca(len(tile.src) * count * ROW, ROW)
+    computed = [pixel for run in runs for pixel in run.pixels]
+    room, first = b.alloca(len(computed) * count * ROW, ROW), 0
     for run, row in zip(runs, names.sums, strict=True):
         for v, number in enumerate(row):
-            tiles.store(number, b.gep(room, (run.first * count + v) * ROW), count * ROW)
+            tiles.store(number, b.gep(room, (first * count + v) * ROW), count * ROW)
+        first += run.rows
     sums = vector(LANES, FLOAT if tile.arithmetic.sums == "f32" else I32)
     starts = [b.load(sums, b.gep(b["offsets"], (1 + v) * ROW), ROW) for v in range(count * tile.offset)]
     for p, place in enumerate(tile.dst):
         for v, several in enumerate(tile.pieces):
-            x = b.load(sums, b.gep(room, (p * count + v) * ROW), ROW)
+            x = b.load(sums, b.gep(room, (computed.index(p) * count + v) * ROW), ROW)
             x = b.add(x, starts[v]) if starts else x
             store_pieces(b, epilogue(b, x, p, v), b.gep(b["dst"], place), several)
     return b.text()
