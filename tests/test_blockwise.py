@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import relayout as rl
+from relayout.cli import application
 from relayout.errors import LayoutError, Unsupported
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.passes.blockwise import with_blockwise_products
@@ -256,3 +259,14 @@ def test_dequantised_weights_of_a_graph(kind: str, form: str, zeros: bool) -> No
     expected = graph.evaluate(given)[0]
     np.testing.assert_allclose(graph.compile()(given)[0], expected, 1e-3, 1e-5)
     np.testing.assert_allclose(with_blockwise_products(graph).evaluate(given)[0], expected, 1e-4, 1e-6)
+
+
+def test_the_bench_measures_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = pytest.importorskip("relayout.bench.blockwise")
+    monkeypatch.setattr(bench, "CASES", (bench.Product(1, 64, 64), bench.Product(3, 64, 64, bits=8)))
+    command = ["bench", "few-bits", "--rounds", "1", "--threads", "1", "--json", "-"]
+    result = CliRunner().invoke(application, command, prog_name="relayout")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)["figures"]
+    assert [one["bytes"] for one in told] == [64 * (32 + 8), 64 * (64 + 8)]
+    assert all("Relayout" in one["ratios"] for one in told)

@@ -33,6 +33,7 @@ module                 what it has
 ``primitives``         which layers are measured, and how
 ``ours``               Relayout's primitives; the others are in ``peers.primitives``
 ``primitives_report``  tables and JSON for primitives
+``blockwise``          products by weights of few bits, beside the speed of reading
 =====================  ==================================================================================
 
 From a shell it is ``relayout bench reorder``, ``primitives``, ``networks``,

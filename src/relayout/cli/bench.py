@@ -402,6 +402,75 @@ def threads(threads: int | None, rounds: int, output: Output) -> None:
 
 
 @bench.command(
+    "few-bits",
+    short_help="Products by weights of 4 bits beside ONNX Runtime and the speed of reading.",
+    epilog=examples(
+        "relayout bench few-bits", "relayout bench few-bits --case 11008 --threads 1 --json few-bits.json"
+    ),
+)
+@click.option("--case", "texts", multiple=True, metavar="TEXT", help="Only products with TEXT in their line.")
+@click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=15, show_default=True, help="How often each is timed."
+)
+@output_options
+def few_bits(texts: tuple[str, ...], threads: tuple[int, ...], rounds: int, output: Output) -> None:
+    """Measure matrix products by weights of 4 and 8 bits in blocks, which stay packed.
+
+    What they are held against: a kernel that reads as many bytes; the product of f32 by weights that somebody
+    has dequantised before; ONNX Runtime's MatMulNBits, where that is installed. Each call has other weights,
+    together twice the last cache.
+    """
+    from rich.table import Table
+
+    from relayout.bench.blockwise import CASES, READING, figure
+    from relayout.bench.load import Load
+    from relayout.bench.measure import OURS
+    from relayout.bench.particulars import particulars
+
+    settings = _settings(False, threads, rounds, None, (rounds, 6.0))
+    load, console = Load(), output.console()
+    machine = particulars("relayout")
+    console.print(", ".join(f"{key} {value}" for key, value in machine.items()))
+    cases = [one for one in CASES if all(text in str(one) for text in texts)]
+    if not cases:
+        raise click.UsageError("no product has that in its line: " + "; ".join(map(str, CASES)))
+    with misuse():
+        found = [
+            figure(one, many, rounds, settings["seconds"]) for one in cases for many in settings["threads"]
+        ]
+    others = load.others()
+    table = Table()
+    table.add_column("product", no_wrap=True)
+    peers = list(dict.fromkeys(name for one in found for name in one.behind))
+    for name in ("threads", "time", "GB/s", "of reading", *(f"{name} / Relayout" for name in peers)):
+        table.add_column(name, justify="right")
+    for one in found:
+        behind = (one.behind.get(name) for name in peers)
+        table.add_row(
+            str(one.product),
+            str(one.threads),
+            f"{1e3 * one.seconds[OURS].median:.3f} ms",
+            f"{one.gigabytes:.1f}",
+            f"{one.share:.2f}",
+            *("" if spread is None else f"{spread.median:.2f}{'~' * spread.wavers}" for spread in behind),
+        )
+    console.print(table)
+    told = [
+        {
+            "product": str(one.product),
+            "bytes": one.product.bytes,
+            "threads": one.threads,
+            "rounds": one.rounds,
+            "seconds": {name: spread._asdict() for name, spread in one.seconds.items()},
+            "ratios": {name: spread._asdict() for name, spread in one.ratios.items()},
+        }
+        for one in found
+    ]
+    output.json({"machine": machine, "yardstick": READING, "cores_used_by_others": others, "figures": told})
+
+
+@bench.command(
     "networks",
     short_help="Whole networks beside ONNX Runtime, OpenVINO and torch.compile.",
     epilog=examples(
