@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from diagrams import architecture, formats, logo, network, propagation, refinement, tile, values
 from gallery import GALLERY
+from instructions import INSTRUCTIONS
 from tables import TABLES
 
 import relayout as rl
@@ -119,6 +120,7 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "network": network,
     "propagation": propagation,
     **GALLERY,
+    **INSTRUCTIONS,
 }
 
 

@@ -229,6 +229,40 @@ def whole() -> str:
     return _by_threads([g for g in _groups() if g.startswith(WHOLE)], share=False)
 
 
+def in_right_formats() -> str:
+    """For each type and format the time of one convolution, and how many times the best it is."""
+    found = _read("formats.json").get("figures", [])
+    taken = [one for one in found if one["seconds"] is not None]
+    best = {name: min(o["seconds"]["median"] for o in taken if o["type"] == name) for name in _types(taken)}
+    rows = []
+    for one in found:
+        figure = ["no kernel", ""]
+        if one["seconds"] is not None:
+            median = one["seconds"]["median"]
+            wavers = one["seconds"]["high"] > 1.25 * one["seconds"]["low"]
+            figure = [f"{1e3 * median:.2f} ms", f"{median / best[one['type']]:.2f}" + "~" * wavers]
+        weights = one["weights"]
+        if weights == "any" and one["how"].startswith("weights "):
+            weights = f"`any`: `{one['how'].removeprefix('weights ').partition(';')[0]}`"
+        else:
+            weights = f"`{weights}`"
+        rows.append([one["type"], f"`{one['source']}`", weights, *figure])
+    return table(["type", "source", "weights", "time", "times the best"], rows)
+
+
+def _types(found: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(one["type"] for one in found))
+
+
+def formats_measured_on() -> str:
+    """What the formats were measured on."""
+    found = _read("formats.json")
+    if not found:
+        return "Not measured yet."
+    facts = ", ".join(f"{key} {value}" for key, value in found["machine"].items())
+    return f"{facts}; threads {found['threads']}."
+
+
 def measured_on() -> str:
     """What the layers were measured on."""
     found = _read("primitives.json")

@@ -34,6 +34,7 @@ module                 what it has
 ``ours``               Relayout's primitives; the others are in ``peers.primitives``
 ``primitives_report``  tables and JSON for primitives
 ``blockwise``          products by weights of few bits, beside the speed of reading
+``formats``            one convolution in the right and the wrong format
 =====================  ==================================================================================
 
 From a shell it is ``relayout bench reorder``, ``primitives``, ``networks``,

@@ -402,6 +402,67 @@ def threads(threads: int | None, rounds: int, output: Output) -> None:
 
 
 @bench.command(
+    "formats",
+    short_help="One convolution in the right and the wrong format.",
+    epilog=examples("relayout bench formats", "relayout bench formats --threads 2 --json formats.json"),
+)
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="How many.")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="How often each is timed."
+)
+@click.option("--type", "types", multiple=True, type=click.Choice(["f32", "bf16", "u8"]), help="Only this.")
+@output_options
+def formats(threads: int, rounds: int, types: tuple[str, ...], output: Output) -> None:
+    """Measure a convolution of 3x3 over 256 channels in f32, bf16 and u8, in formats that suit it and others.
+
+    Each format of weights is tried with nhwc, and each format of the source with weights in the format that
+    the primitive asks for. Nothing is converted beforehand: what is in the wrong order is packed in each
+    call.
+    """
+    from rich.table import Table
+
+    from relayout.bench.formats import cases, figures
+    from relayout.bench.load import Load
+    from relayout.bench.particulars import particulars
+
+    load, console = Load(), output.console()
+    machine = particulars("relayout")
+    console.print(", ".join(f"{key} {value}" for key, value in machine.items()))
+    with misuse():
+        wanted = tuple(one for one in cases() if not types or one.type in types)
+        found = figures(threads, rounds, 3.0 * len(wanted), wanted)
+    others = load.others()
+    best: dict[str, float] = {}
+    for one in found:
+        if one.seconds is not None:
+            best[one.case.type] = min(best.get(one.case.type, math.inf), one.seconds.median)
+    table = Table()
+    for name in ("type", "source", "weights"):
+        table.add_column(name, no_wrap=True)
+    for name in ("time", "times the best"):
+        table.add_column(name, justify="right")
+    for one in found:
+        case, taken = one.case, one.seconds
+        figures_of = ("no kernel", "")
+        if taken is not None:
+            figures_of = (
+                f"{1e3 * taken.median:.3f} ms",
+                f"{taken.median / best[case.type]:.2f}{'~' * taken.wavers}",
+            )
+        table.add_row(case.type, case.source, case.weights, *figures_of)
+    console.print(table)
+    told = [
+        {
+            **vars(one.case),
+            "seconds": None if one.seconds is None else one.seconds._asdict(),
+            "how": one.how,
+        }
+        for one in found
+    ]
+    output.json({"machine": machine, "threads": threads, "cores_used_by_others": others, "figures": told})
+
+
+@bench.command(
     "few-bits",
     short_help="Products by weights of 4 bits beside ONNX Runtime and the speed of reading.",
     epilog=examples(
