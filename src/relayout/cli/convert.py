@@ -14,6 +14,7 @@ import click
 from relayout.cli.arguments import DIMS, DTYPE, FORMAT, NUMBERS, examples, whole_number
 from relayout.cli.described import completed
 from relayout.cli.info import IN_KIND
+from relayout.cli.large import Large, convert_store, large_options, means_store
 from relayout.cli.options import STANDARD, Output, axes_option, misuse, output_options
 from relayout.cli.streams import killable, readable, writable
 
@@ -32,7 +33,7 @@ PATIENCE = 1.0  # seconds before a progress bar appears
 
 
 @click.command(
-    short_help="Convert files: npy, npz, safetensors, raw, png, jpeg.",
+    short_help="Convert files and stores: npy, npz, safetensors, Zarr, raw, png, jpeg.",
     epilog=examples(
         "relayout convert cat.png cat.npy --to nChw16c --dtype f32 --src-scale 1/255",
         "relayout convert cat.npy back.png --src-scale 255",
@@ -40,6 +41,8 @@ PATIENCE = 1.0  # seconds before a progress bar appears
         "relayout convert dump.bin x.npy --from nChw8c --dims 1,17,56,56 --in-dtype f32 --to nchw",
         "relayout convert w.safetensors w.bin --name conv1.weight --from oihw --to OIhw16i16o --dtype bf16",
         "relayout convert model.pt model.safetensors --name '*.weight' --dtype bf16",
+        "relayout convert big.zarr out.zarr --from nchw --to nChw16c --memory 2GB --dry-run",
+        "relayout convert big.zarr out.zarr --from nchw --to nhwc --chunks 1,256,256,64 --resume",
         "relayout convert cat.jpg cat.npy --to nchw --dtype f32 --src-scale 1/255 \\",
         "    --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225",
     ),
@@ -99,6 +102,7 @@ PATIENCE = 1.0  # seconds before a progress bar appears
     is_flag=True,
     help="Replace OUT if it exists. Arrays that only OUT has stay in it (see --only).",
 )
+@large_options
 @click.option("--no-progress", is_flag=True, help="No progress bar.")
 @IN_KIND
 @click.option(
@@ -128,12 +132,23 @@ def convert(
     axes: str,
     threads: int | None,
     force: bool,
+    chunks: tuple[int, ...] | None,
+    shards: tuple[int, ...] | None,
+    memory: str | None,
+    codecs: str | None,
+    zarr_format: str | None,
+    missing: str | None,
+    dry_run: bool,
+    resume: bool,
+    engine: str | None,
+    scheduler: str | None,
     no_progress: bool,
     in_kind: str | None,
     out_kind: str | None,
     output: Output,
 ) -> None:
-    """Convert a file to another memory format, data type or kind of file. Files may be larger than memory.
+    """Convert a file or store to another memory format, data type or kind of file. Both may be larger than
+    memory.
 
     Kinds: .npy .npz .safetensors .bin .raw .png .jpg, and .pt .pth (PyTorch, input only); - is standard
     input or output. Of several arrays those that match --name are converted; if OUT can hold several (.npz
@@ -146,6 +161,11 @@ def convert(
     files from other programs, and for row-major arrays, which have none. A picture is u8 nhwc of sizes
     1, C, H, W.
 
+    Stores are arrays in chunks: Zarr (OUT.zarr), folders of npy files (OUT.chunks), and as IN the index of
+    a checkpoint in safetensors files. One is converted block by block within --memory, into a store of the
+    array that has an axis for each digit. What was interrupted goes on with --resume; until it is complete
+    OUT can't be opened.
+
     out = (scale * (in - zero_point) - mean) / std / dst_scale + dst_zero_point, rounded half to even and
     saturated for integers
     """
@@ -154,6 +174,19 @@ def convert(
         src_format, dst_format, dtype, dims, src_dtype, names, only, src_scale, src_zero_point, mean, std,
         back, dst_scale, dst_zero_point, axis, axes, threads, force,
     )  # fmt: skip
+    large = Large(*(chunks, shards, memory, codecs, zarr_format, missing, resume, dry_run, engine, scheduler))
+    if means_store(source, target):
+        convert_store(
+            *(source, target, large), src_format=src_format, dst_format=dst_format, dims=dims,
+            src_dtype=src_dtype, dtype=dtype, names=names, axes=axes, threads=threads, force=force,
+            attributes=given.attributes, shown=output.shows_progress and not no_progress, output=output,
+        )  # fmt: skip
+        return
+    if large.given is not None:
+        raise click.UsageError(
+            f"{large.given} is for stores: OUT.zarr or OUT.chunks, or an IN that is one",
+            click.get_current_context(),
+        )
     _check_kinds(source, target)
     if target == STANDARD:
         output.take_standard_output("OUT")

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from relayout.stores.grid import Cells as Cells
     from relayout.stores.grid import Grid as Grid
     from relayout.stores.lazy import LazyTensor as LazyTensor
+    from relayout.stores.opening import is_store as is_store
     from relayout.stores.opening import names as names
     from relayout.stores.opening import open as open
     from relayout.stores.planning import convert as convert
@@ -79,6 +80,7 @@ __all__ = [
     "Stored",
     "Task",
     "convert",
+    "is_store",
     "names",
     "open",
     "plan",
@@ -101,4 +103,5 @@ if not TYPE_CHECKING:
         plan="planning",
         open="opening",
         names="opening",
+        is_store="opening",
     )

@@ -240,7 +240,12 @@ def _destination(
     if format is not None:
         to = Format(format)
         to = to if to.rank is not None else to.resolve(lazy.desc.rank, lazy.dtype.name)
-        if to.roles is not None and lazy.desc.layout.roles is None and lazy.desc.rank > 1:
+        if (
+            axes == "meaning"
+            and to.roles is not None
+            and lazy.desc.layout.roles is None
+            and lazy.desc.rank > 1
+        ):
             raise LayoutError(
                 f"{lazy.address.spelled} holds an array of shape {list(lazy.grid.shape)}, and nothing "
                 "says what "

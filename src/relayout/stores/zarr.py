@@ -364,7 +364,7 @@ def new_metadata(
 def _compressors(codecs: str, like: Zarr | None, version: int, width: int) -> Any:
     if codecs == "same":
         if like is not None and like.array.metadata.zarr_format == version:
-            found = like.array.compressors
+            found = [_for_width(codec, width) for codec in like.array.compressors]
             return tuple(found) if version == 3 else (found[0] if found else None)
         codecs = "zstd" if like is None or like.codecs else "none"
     import numcodecs
@@ -401,6 +401,15 @@ def _compressors(codecs: str, like: Zarr | None, version: int, width: int) -> An
     if plus:
         made.append(those.Crc32cCodec())
     return made or None
+
+
+def _for_width(codec: Any, width: int) -> Any:
+    """A codec of the source for elements of so many bytes: blosc shuffles bytes by that."""
+    if hasattr(codec, "typesize") and hasattr(codec, "evolve_from_array_spec"):
+        from dataclasses import replace
+
+        return replace(codec, typesize=width)
+    return codec
 
 
 def _guarded(path: str, opening: Any) -> Any:

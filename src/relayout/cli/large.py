@@ -1,0 +1,255 @@
+"""``relayout convert`` and ``relayout show`` for stores: arrays in chunks, larger than memory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from relayout.cli.arguments import DIMS
+from relayout.cli.options import STANDARD, Output
+
+if TYPE_CHECKING:
+    from relayout.files import Normalise
+    from relayout.layout.descriptor import MemoryDesc
+    from relayout.stores import LazyTensor, Plan
+    from relayout.stores.task import Done
+
+__all__ = ["Large", "convert_store", "large_options", "means_store"]
+
+
+class Large(NamedTuple):
+    """What the options of stores say; None: nothing."""
+
+    chunks: tuple[int, ...] | None
+    shards: tuple[int, ...] | None
+    memory: str | None
+    codecs: str | None
+    zarr_format: str | None
+    missing: str | None
+    resume: bool
+    dry_run: bool
+    engine: str | None
+    scheduler: str | None
+
+    @property
+    def given(self) -> str | None:
+        """An option that was given; None: none was."""
+        for name, value in self._asdict().items():
+            if value not in (None, False):
+                return "--" + name.replace("_", "-")
+        return None
+
+
+def large_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of ``convert`` that are for stores."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+_OPTIONS = (
+    click.option(
+        "--chunks",
+        type=DIMS,
+        help="Store: sizes of a chunk of OUT, one for each digit of its format; -1 is the whole axis. "
+        "[default: the same elements as a chunk of IN]",
+    ),
+    click.option("--shards", type=DIMS, help="Store: sizes of a shard, multiples of those of a chunk."),
+    click.option(
+        "--memory", metavar="BYTES", help="Store: what the process may take: 512MB, 2GB. [default: 2GB]"
+    ),
+    click.option(
+        "--codecs",
+        metavar="NAME[:LEVEL][+crc32c]",
+        help="Store: how chunks are compressed: none, zstd:3, gzip, blosc+crc32c. [default: as in IN]",
+    ),
+    click.option("--zarr-format", type=click.Choice(["2", "3"]), help="Store: version of Zarr. [default: 3]"),
+    click.option(
+        "--missing",
+        type=click.Choice(["fill", "error"]),
+        help="Store: what chunks that are not there mean. [default: fill, the fill value]",
+    ),
+    click.option("--dry-run", is_flag=True, help="Store: print the plan, and do nothing."),
+    click.option("--resume", is_flag=True, help="Store: go on with a conversion that was interrupted."),
+    click.option(
+        "--engine", type=click.Choice(["threads", "dask"]), help="Store: who runs it. [default: threads]"
+    ),
+    click.option("--scheduler", metavar="ADDRESS", help="Store: the scheduler of Dask, for --engine dask."),
+)
+
+
+def means_store(source: str, target: str) -> bool:
+    """Whether a conversion is one of stores: OUT is one by its name, or IN is one."""
+    if STANDARD in (source, target):
+        return False
+    if target.rstrip("/").lower().endswith((".zarr", ".chunks")):
+        return True
+    from relayout.stores.opening import is_store
+
+    return is_store(source)
+
+
+def convert_store(
+    source: str,
+    target: str,
+    large: Large,
+    *,
+    src_format: str | None,
+    dst_format: str | None,
+    dims: tuple[int, ...] | None,
+    src_dtype: str | None,
+    dtype: str | None,
+    names: tuple[str, ...],
+    axes: str,
+    threads: int | None,
+    force: bool,
+    attributes: Callable[[MemoryDesc, MemoryDesc], tuple[Normalise | None, dict[str, Any]]],
+    shown: bool,
+    output: Output,
+) -> None:
+    """Convert an array in a store into another store."""
+    from relayout import stores
+    from relayout.files.conversion import destination
+
+    context = click.get_current_context()
+    if len(names) > 1 or any(set("*?[") & set(name) for name in names):
+        raise click.UsageError("of a store one array is converted at a time: give one --name", context)
+    if large.resume and (force or large.dry_run):
+        raise click.UsageError(
+            "--resume goes on with what is there; it goes without --force and --dry-run", context
+        )
+    if large.scheduler is not None and large.engine != "dask":
+        raise click.UsageError("--scheduler is that of Dask: --engine dask", context)
+    suffix = os.path.splitext(target.rstrip("/"))[1].lower()
+    if suffix not in ("", ".zarr", ".chunks"):
+        raise click.UsageError(
+            f"a store is converted into a store: OUT.zarr, or OUT.chunks, a folder of npy files; {target} is "
+            "neither. relayout.open(path).read() reads an array that fits into memory",
+            context,
+        )
+    lazy = stores.open(*(source, names[0] if names else None), format=src_format, dims=dims, dtype=src_dtype)
+    asked = _begun(target) if large.resume else {}
+    desc = destination(lazy.desc, dst_format, dtype, axes)
+    normalise, found = attributes(lazy.desc, desc)
+    plan = stores.plan(
+        *(lazy, target, dst_format), dtype=dtype, chunks=large.chunks, shards=large.shards,
+        memory=large.memory or asked.get("memory") or "2GB", threads=threads or asked.get("threads"),
+        codecs=large.codecs or "same", zarr_format=int(large.zarr_format or 3),
+        missing=large.missing or "fill", axes=axes, normalise=normalise, **found,
+    )  # fmt: skip
+    if large.dry_run:
+        output.json({**_told(lazy, plan), "done": False})
+        output.echo(plan.explain())
+        return
+    with _bar(plan, target, shown) as progress:
+        run = plan.run(
+            resume=large.resume, force=force, progress=progress, engine=_engine(large), **_options(large)
+        )
+    output.json({**_told(lazy, plan), "done": True, "resumed": run.resumed, "missing": run.missing})
+    _report(source, target, lazy, plan, run, output)
+
+
+def _begun(target: str) -> dict[str, Any]:
+    """Memory and threads of the conversion that was begun, so that it is planned alike."""
+    from relayout.stores.run import WORK
+
+    try:
+        told = json.loads(Path(target, WORK, "plan.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return {key: told[key] for key in ("memory", "threads") if isinstance(told.get(key), int)}
+
+
+def _engine(large: Large) -> Callable[..., None] | None:
+    if large.engine != "dask":
+        return None
+    import relayout.dask
+
+    engine: Callable[..., None] = getattr(relayout.dask, "run")  # noqa: B009 - Dask may not be there
+    return engine
+
+
+def _options(large: Large) -> dict[str, Any]:
+    return {} if large.engine != "dask" else {"scheduler": large.scheduler}
+
+
+@contextmanager
+def _bar(plan: Plan, target: str, shown: bool) -> Iterator[Callable[[Done], None] | None]:
+    """A progress bar with the rate and the time that is left."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    from relayout.files.spelling import spelled
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(20),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    width = plan.passes[0].source.open().desc.dtype.bits / 8
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        total = sum(one.elements(number) for one in plan.passes for number in one.tasks)
+        task = bar.add_task(spelled(Path(target).name), total=total * width)
+        yield lambda done: bar.update(task, advance=done.elements * width)
+
+
+def _told(lazy: LazyTensor, plan: Plan) -> dict[str, Any]:
+    from relayout.files.descriptor import descriptor_to_json
+
+    target = plan.target.open()
+    return {
+        "source": lazy.address.spelled,
+        "target": plan.target.spelled,
+        "from": descriptor_to_json(lazy.desc),
+        "to": descriptor_to_json(target.desc),
+        "chunks": {"from": list(lazy.chunks), "to": list(target.chunks)},
+        "passes": [
+            {
+                "block": list(one.block),
+                "tasks": one.blocks.total,
+                "bytes_read": one.bytes_read,
+                "bytes_written": one.bytes_written,
+                "requests_read": one.requests_read,
+                "requests_written": one.requests_written,
+                "memory": one.memory,
+            }
+            for one in plan.passes
+        ],
+        "threads": plan.threads,
+        "peak_memory": plan.peak,
+        "predicted_seconds": plan.seconds,
+        "notes": list(plan.notes),
+    }
+
+
+def _report(source: str, target: str, lazy: LazyTensor, plan: Plan, run: Any, output: Output) -> None:
+    from relayout.files.spelling import spelled
+
+    made = plan.target.open()
+    output.echo(f"{spelled(source)}  {lazy.desc}, {lazy.grid.total} chunks of {list(lazy.chunks)}")
+    output.echo(
+        f"{spelled(target)}  {made.desc}, {made.grid.total} chunks of {list(made.chunks)}"
+        + (f", {made.codecs}" if made.codecs else "")
+    )
+    if run.resumed:
+        output.echo(f"{run.resumed} of {plan.total} blocks had been done before")
+    for note in plan.notes:
+        output.echo(note)

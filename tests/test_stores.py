@@ -1,0 +1,373 @@
+"""Arrays in chunks: any source, any destination, the same elements; in parts, in little memory, in two passes."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import relayout as rl
+from relayout import files, stores
+from relayout.errors import LayoutError, TooLarge, Unsupported
+from relayout.files.arrays import physical_shape
+from relayout.files.descriptor import descriptor_to_json
+from relayout.stores import planning, search
+from relayout.stores.grid import Cells, Grid, chunk_layout
+from relayout.stores.pieces import pieces
+from relayout.stores.task import schedule
+
+RATES = search.ASSUMED  # measuring is for people
+
+
+def write_folder(path: Path, x: np.ndarray, format: str, chunks: tuple[int, ...], kind: str = "npy") -> None:
+    """A folder of chunks, written by NumPy alone: the definition."""
+    tensor = rl.tensor(x, format)
+    shape = physical_shape(tensor.desc)
+    assert shape is not None
+    array = tensor.buffer.view(x.dtype).reshape(shape)
+    grid = Grid(shape, chunks)
+    path.mkdir()
+    for chunk in grid:
+        whole = np.full(chunks, 77, x.dtype)  # beyond the array may be anything
+        part = array[tuple(slice(*one) for one in grid.box(chunk))]
+        whole[tuple(slice(0, size) for size in part.shape)] = part
+        name = path / f"{'.'.join(map(str, chunk))}.{kind}"
+        np.save(name, whole) if kind == "npy" else name.write_bytes(whole.tobytes())
+    told = {"relayout": 1, "descriptor": descriptor_to_json(tensor.desc), "chunks": chunks, "files": kind}
+    (path / "relayout.json").write_text(json.dumps(told))
+
+
+def numbers(*dims: int, dtype: Any = np.float32) -> np.ndarray:
+    return np.arange(1, 1 + int(np.prod(dims)), dtype=np.float64).reshape(dims).astype(dtype)
+
+
+def read_physical(path: Path) -> np.ndarray:
+    """What lies in a folder of npy files: the physical array, without Relayout."""
+    told = json.loads((path / "relayout.json").read_text())
+    desc = files.descriptor_from_json(told["descriptor"])
+    shape = physical_shape(desc)
+    assert shape is not None
+    grid = Grid(shape, told["chunks"])
+    first = np.load(path / f"{'.'.join(['0'] * len(shape))}.npy")
+    out = np.empty(shape, first.dtype)
+    for chunk in grid:
+        box = tuple(slice(*one) for one in grid.box(chunk))
+        data = np.load(path / f"{'.'.join(map(str, chunk))}.npy")
+        out[box] = data[tuple(slice(0, s.stop - s.start) for s in box)]
+    return out
+
+
+FORMATS = ["nchw", "nhwc", "chwn", "nChw4c", "nChw8c", "NChw4n2c", "OIhw4i2o2i", "cdba"]
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[Any, ...]:
+    dims = tuple(draw(st.integers(1, n)) for n in (5, 19, 7, 6))
+    sides = []
+    for _ in range(2):
+        format = draw(st.sampled_from(FORMATS))
+        shape = physical_shape(rl.MemoryDesc(dims, "f32", format))
+        assert shape is not None
+        sides.append((format, tuple(draw(st.integers(1, size)) for size in shape)))
+    return dims, *sides, draw(st.sampled_from([None, 1, 2])), draw(st.integers(0, 3))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(problem=problems())
+def test_any_store_becomes_any_other(
+    problem: tuple[Any, ...], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Physical bytes, padding included, are those of ``rl.reorder`` of the whole array."""
+    dims, (one, chunks), (two, others), passes, tight = problem
+    folder = tmp_path_factory.mktemp("stores")
+    x = numbers(*dims)
+    write_folder(folder / "x.chunks", x, one, chunks)
+    lazy = rl.open(folder / "x.chunks")
+    wanted = rl.reorder(rl.tensor(x, one), two, axes="position")
+    target = Cells(wanted.desc, others)
+    # From just enough for a chunk of either side on.
+    memory = planning.BASE + (lazy.cells.nbytes + target.nbytes) * (4 + 8 * tight)
+    options = {"chunks": others, "rates": RATES, "threads": 1, "memory": memory, "axes": "position"}
+    try:
+        plan = stores.plan(lazy, folder / "y.chunks", two, passes=passes, **options)
+    except TooLarge:
+        assert passes == 2 or tight == 0
+        return
+    assert plan.peak <= memory
+    plan.run()
+    made = read_physical(folder / "y.chunks")
+    assert (made.reshape(-1).view(np.uint8) == wanted.buffer).all()
+    assert (rl.open(folder / "y.chunks").numpy() == x).all()
+    assert not (folder / "y.chunks" / ".relayout").exists()
+
+
+def test_chunks_are_digits() -> None:
+    """The layout of chunks agrees with where the elements lie in them, one by one."""
+    desc = rl.MemoryDesc((3, 21, 5, 4), "f32", "nChw8c")
+    for chunks in [(1, 2, 5, 4, 8), (2, 1, 3, 4, 4), (3, 3, 5, 4, 8), (1, 1, 1, 1, 1)]:
+        layout, outer = chunk_layout(desc, chunks)
+        grid = Grid(physical_shape(desc), chunks)  # type: ignore[arg-type]
+        room = int(np.prod(chunks))
+        for index in product(*map(range, desc.dims)):
+            place = np.unravel_index(desc.layout.offset(*index), grid.shape)
+            chunk = tuple(int(p) // c for p, c in zip(place, chunks, strict=True))
+            number = int(np.ravel_multi_index(chunk, grid.counts))
+            inside = int(
+                np.ravel_multi_index([int(p) % c for p, c in zip(place, chunks, strict=True)], chunks)
+            )
+            assert layout.offset(*index) == number * room + inside
+        assert outer == sum(count > 1 for count in grid.counts)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_pieces_cover_a_block_once(data: st.DataObject) -> None:
+    dims = (data.draw(st.integers(1, 40)), data.draw(st.integers(1, 9)))
+    sides = []
+    for _ in range(2):
+        desc = rl.MemoryDesc(
+            dims, "u8", data.draw(st.sampled_from(["ab", "ba", "Ab4a", "AB16a4b", "BA2b8a"]))
+        )
+        shape = physical_shape(desc)
+        assert shape is not None
+        sides.append(Cells(desc, tuple(data.draw(st.integers(1, size)) for size in shape)))
+    seen = np.zeros(dims, int)
+    block = tuple((0, size) for size in dims)
+    for a, b in product(sides[0].grid, sides[1].grid):
+        for piece in pieces(sides[0], a, sides[1], b, block):
+            seen[tuple(slice(*one) for one in piece)] += 1
+    assert (seen == 1).all()
+    for by_target in (True, False):
+        steps = schedule(*sides, block, by_target).steps
+        assert sum(what == "read" for what, *_ in steps) >= sides[0].grid.total
+        assert sorted(cell for what, cell, _ in steps if what == "write") == sorted(sides[1].grid)
+
+
+@given(st.integers(1, 200), st.integers(1, 30), st.integers(1, 50))
+def test_touched_chunks_are_counted(size: int, s: int, b: int) -> None:
+    """With periods, as one by one."""
+    counts = [len(range(k // s, -(-min(k + b, size) // s))) for k in range(0, size, b)]
+    assert search._touched(size, s, b) == (sum(counts), max(counts))
+
+
+def test_slices_are_those_of_numpy(tmp_path: Path) -> None:
+    x = numbers(5, 18, 4, 3)
+    write_folder(tmp_path / "x", x, "nChw8c", (2, 1, 4, 2, 8), "bin")
+    lazy = rl.open(tmp_path / "x")
+    for key in [
+        (), 2, -1, (slice(1, 4), 3), (..., 1), (slice(None, None, -2), slice(3, 17, 5)), (None, 1, ..., None),
+        (slice(4, 1),), (slice(3, None), slice(None), slice(0, 0)), (0, 1, 2, 2),
+    ]:  # fmt: skip
+        assert np.array_equal(lazy[key], x[key]), key
+        assert lazy[key].shape == x[key].shape
+    for key in [(1, 2, 3, 1, 0), 5, (0, 18), (..., ...), "a", np.array([1])]:
+        with pytest.raises(IndexError):
+            lazy[key]
+    part = lazy.read(((1, 3), (2, 15), (0, 4), (1, 2)), "nhwc")
+    assert str(part.desc) == "f32:nhwc:2x13x4x1"
+    assert (part.numpy() == x[1:3, 2:15, :, 1:2]).all()
+    assert np.asarray(lazy).sum() == x.sum()
+    with pytest.raises(LayoutError, match="does not lie within 5x18x4x3"):
+        lazy.read(((0, 6), (0, 1), (0, 1), (0, 1)))
+
+
+def test_values_are_converted_on_the_way(tmp_path: Path) -> None:
+    """Scales along an axis, whatever the blocks are, and in the pass that writes less."""
+    x = numbers(4, 6, 8, 8, dtype=np.uint8)
+    np.save(tmp_path / "x.npy", x)
+    scale = np.linspace(0.5, 2, 6).astype(np.float32)
+    lazy = rl.open(tmp_path / "x.npy", format="nchw")
+    wanted = rl.reorder(rl.tensor(x, "nchw"), "nhwc", dtype="f32", src_scale=(scale, 1)).numpy()
+    for passes in (1, 2):
+        out = tmp_path / f"y{passes}.chunks"
+        stores.convert(
+            *(lazy, out, "nhwc"),
+            dtype="f32",
+            src_scale=(scale, 1),
+            chunks=(1, 3, 8, 4),
+            passes=passes,
+            rates=RATES,
+        )
+        assert np.array_equal(rl.open(out).numpy(), wanted)
+
+
+def test_tasks_are_data(tmp_path: Path) -> None:
+    """Pickled, run twice, in any order."""
+    x = numbers(6, 10, 8, 8)
+    write_folder(tmp_path / "x", x, "nchw", (2, 10, 8, 8))
+    plan = stores.plan(
+        rl.open(tmp_path / "x"), tmp_path / "y.chunks", "nChw4c", chunks=(3, 1, 8, 8, 4), rates=RATES
+    )
+    plan = pickle.loads(pickle.dumps(plan))
+    assert len(plan) == plan.total == len(list(plan))
+    with plan.start() as run:
+        tasks = [pickle.loads(pickle.dumps(plan.task(n))) for n in run.pending(plan.passes[0])]
+        assert max(len(pickle.dumps(task)) for task in tasks) < 8192
+        done = [task.run() for task in [*reversed(tasks), *tasks]]
+        run.record(done)
+        assert run.done == set(range(plan.total))
+        run.commit()
+    assert sum(one.elements for one in done) == 2 * x.size
+    assert (rl.open(tmp_path / "y.chunks").numpy() == x).all()
+    with pytest.raises(LayoutError, match="no task"):
+        plan.task(plan.total)
+
+
+def test_two_passes_read_less(tmp_path: Path) -> None:
+    """Rows to columns in memory for a few of either: one pass reads again and again, two do not."""
+    source = Cells(rl.MemoryDesc((4096, 4096), "f32", "ab"), (16, 4096))
+    target = Cells(rl.MemoryDesc((4096, 4096), "f32", "ab"), (4096, 16))
+    most = 4 << 20
+    one = search.fastest(source, target, most, 1)
+    assert one is not None
+    assert one.reads > 8 * source.stored.total
+    middle = Cells(source.whole, search.between(source, target, most)[0])
+    two = [search.fastest(a, b, most, 1) for a, b in ((source, middle), (middle, target))]
+    for shape, cells in zip(two, (source, middle), strict=True):
+        assert shape is not None
+        assert shape.reads == cells.stored.total
+        assert shape.memory <= most
+
+
+def test_a_plan_says_what_it_does(tmp_path: Path) -> None:
+    write_folder(tmp_path / "x", numbers(4, 8, 8, 8), "nchw", (1, 8, 8, 8))
+    plan = stores.plan(rl.open(tmp_path / "x"), tmp_path / "y.chunks", "nhwc", rates=RATES)
+    assert plan.bytes_read == plan.bytes_written == 4 * 8 * 8 * 8 * 4
+    done: list[Any] = []
+    run = plan.run(progress=done.append)
+    assert run.complete
+    assert sum(one.bytes_read for one in done) == plan.bytes_read
+    assert sum(one.bytes_written for one in done) == plan.bytes_written
+    assert sum(one.requests for one in done) == sum(p.requests_read + p.requests_written for p in plan.passes)
+    assert plan.explain().splitlines()[1] == "in one pass: 4 blocks of 1x8x8x8"
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_"), [("2GB", 2 * 10**9), ("512MiB", 512 << 20), ("1.5k", 1500), (7, 7), ("64 ki", 65536)]
+)
+def test_memory_is_written_as_people_do(text: str | int, bytes_: int) -> None:
+    assert planning.as_bytes(text) == bytes_
+
+
+@pytest.mark.parametrize("wrong", ["", "2XB", "-3", 0, True, "GB"])
+def test_what_is_no_memory(wrong: Any) -> None:
+    with pytest.raises(LayoutError, match="memory is a number of bytes"):
+        planning.as_bytes(wrong)
+
+
+def test_what_does_not_fit_is_said(tmp_path: Path) -> None:
+    x = numbers(4, 8, 8, 8)
+    write_folder(tmp_path / "x", x, "nchw", (1, 8, 8, 8))
+    lazy = rl.open(tmp_path / "x")
+
+    def plan(name: str = "y.chunks", format: str = "nhwc", **options: Any) -> None:
+        stores.plan(lazy, tmp_path / name, format, rates=RATES, **options)
+
+    for message, options in [
+        ("an axis for each digit .n, h, w, c.", {"chunks": (4, 8)}),
+        ("a size of 1 or more", {"chunks": (1, 0, 8, 8)}),
+        ("too little", {"memory": "200MB"}),
+        ("source and destination are the same", {"name": "x"}),
+        ("lies within the source", {"name": "x/y.chunks"}),
+        ("neither shards nor codecs", {"codecs": "zstd"}),
+        ("written as zarr, npy or bin", {"kind": "hdf5"}),
+        ("'fill' or 'error'", {"missing": "zero"}),
+    ]:
+        with pytest.raises(LayoutError, match=message):
+            plan(**options)
+    with pytest.raises(Unsupported, match="no array with an axis for each digit"):
+        plan(dtype="s4")
+    np.save(tmp_path / "bare.npy", x)
+    with pytest.raises(LayoutError, match="nothing says what its axes mean"):
+        stores.plan(tmp_path / "bare.npy", tmp_path / "z.chunks", "nhwc", rates=RATES)
+
+
+def test_stores_are_found_by_what_they_hold(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        rl.open(tmp_path / "nothing")
+    with pytest.raises(LayoutError, match="is no store"):
+        rl.open(tmp_path)
+    for k in range(3):
+        np.save(tmp_path / f"w{k}.npy", numbers(3, 4) * k)
+    assert stores.names(tmp_path) == ["w0", "w1", "w2"]
+    with pytest.raises(LayoutError, match="holds 3 arrays; say which by its name: w0, w1, w2"):
+        rl.open(tmp_path)
+    with pytest.raises(LayoutError, match="has no array 'w3'"):
+        rl.open(tmp_path, "w3")
+    assert rl.open(tmp_path, "w2")[0, 0] == 2
+    (tmp_path / "x.txt").write_text("")
+    with pytest.raises(LayoutError, match="neither a folder, nor a file of the kinds"):
+        rl.open(tmp_path / "x.txt")
+
+
+def test_checkpoints_in_several_files(tmp_path: Path) -> None:
+    w = {f"layer{k}.weight": numbers(40, 30) + k for k in range(4)}
+    for k, (name, value) in enumerate(w.items()):
+        files.write(tmp_path / f"model-{k % 2}.safetensors", rl.tensor(value), name=name, force=True)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(
+        json.dumps({"weight_map": {name: f"model-{k % 2}.safetensors" for k, name in enumerate(w)}})
+    )
+    assert stores.names(tmp_path) == stores.names(index) == sorted(w)
+    for name, value in w.items():
+        assert (rl.open(index, name)[3:7] == value[3:7]).all()
+    stores.convert(
+        rl.open(tmp_path, "layer3.weight"), tmp_path / "y.chunks", "ba", chunks=(7, 40), rates=RATES
+    )
+    assert (rl.open(tmp_path / "y.chunks").numpy() == w["layer3.weight"]).all()
+    with pytest.raises(LayoutError, match="has no array 'layer9'"):
+        rl.open(index, "layer9")
+    index.write_text(json.dumps({"weight_map": {"a": "../other.safetensors"}}))
+    with pytest.raises(LayoutError, match="does not lie beside it"):
+        rl.open(index, "a")
+    index.write_text("[]")
+    with pytest.raises(LayoutError, match="no weight_map"):
+        rl.open(index, "a")
+
+
+def test_files_are_read_in_runs_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = numbers(50, 7, 9)
+    files.write(tmp_path / "x.safetensors", rl.tensor(x, "acb"), name="x")
+    monkeypatch.setattr("relayout.stores.file.PART", 1000)
+    monkeypatch.setattr("relayout.stores.file.rows.__defaults__", (1000,))
+    lazy = rl.open(tmp_path / "x.safetensors")
+    assert lazy.chunks == (3, 9, 7)
+    assert lazy.grid.total == 17
+    assert (lazy[10:20, ::2] == x[10:20, ::2]).all()
+
+
+def test_descriptions_are_not_believed(tmp_path: Path) -> None:
+    x = numbers(2, 3)
+    write_folder(tmp_path / "x", x, "ab", (1, 3))
+    where = tmp_path / "x" / "relayout.json"
+    good = json.loads(where.read_text())
+    for wrong, message in [
+        ("{", "is no JSON"),
+        ("[]", "no description"),
+        (json.dumps({**good, "chunks": [0, 3]}), "one size of 1 or more"),
+        (json.dumps({**good, "chunks": "abc"}), "description|size"),
+        (json.dumps({**good, "descriptor": {}}), "missing"),
+        (json.dumps({**good, "files": "exe"}), "no such store"),
+        (json.dumps({"relayout": 1}), "no description"),
+    ]:
+        where.write_text(wrong)
+        with pytest.raises(LayoutError, match=message):
+            rl.open(tmp_path / "x")
+    where.write_text(json.dumps(good))
+    lazy = rl.open(tmp_path / "x")
+    np.save(tmp_path / "x" / "1.0.npy", np.zeros((1, 3), np.int32))
+    with pytest.raises(LayoutError, match="holds an array of shape"):
+        lazy.numpy()
+    (tmp_path / "x" / "1.0.npy").write_bytes(b"nonsense")
+    with pytest.raises(LayoutError, match="is no npy file"):
+        lazy.numpy()
+    (tmp_path / "x" / "1.0.npy").unlink()
+    with pytest.raises(LayoutError, match="is missing, and there is no fill value"):
+        lazy.numpy()
