@@ -12,6 +12,9 @@ The kernel keeps :data:`CHAINS` sums in vector registers and adds a product to e
 
 Sums approach b / (1 - a) = 1: there are neither subnormal numbers nor infinities. Processors without FMA
 multiply and add.
+
+Narrow numbers have peaks of their own: those of the instruction that adds up two or four products to a sum
+(:mod:`relayout.kernels.conv.arithmetic`), in the same way. What the registers hold does not matter to it.
 """
 
 from __future__ import annotations
@@ -23,20 +26,39 @@ from typing import NamedTuple
 import numpy as np
 
 from relayout.bench.measure import Spread, Stopwatch, spread
+from relayout.dtypes import DType
 from relayout.errors import LayoutError
+from relayout.ir.builder import Function
+from relayout.ir.types import I64, PTR, Value, constant
 from relayout.jit.abi import Kernel
 from relayout.jit.compile import available, compiled
+from relayout.kernels.conv.arithmetic import BF16_PAIRS, FLOATS, QUADS, Arithmetic, arithmetic_of
+from relayout.kernels.conv.dot import Dot, declared
+from relayout.kernels.conv.geometry import Geometry
+from relayout.kernels.conv.tile import lanes_of
 from relayout.runtime.threads import run
 from relayout.targets.machine import Machine, host
 from relayout.tensor import address, aligned
 
-__all__ = ["CHAINS", "Yardstick", "ir", "kernel", "peak", "yardstick"]
+__all__ = [
+    *("CHAINS", "FMA", "INSTRUCTIONS", "Yardstick"),
+    *("instruction_of", "ir", "kernel", "peak", "yardstick"),
+]
 
 CHAINS = 12
 FACTOR, SUMMAND = 1 - 2**-10, 2**-10
 TURNS = 200_000  # of the loop in one share: about a third of a millisecond, by which clocks have settled
 SHARES = 8  # of each thread: who is held up leaves some to others
 STEP = 64  # bytes between what shares store: a line each
+
+
+FMA = "fma"
+INSTRUCTIONS: dict[str, Arithmetic] = {
+    FMA: FLOATS,
+    "vdpbf16ps": BF16_PAIRS,
+    "vpdpbusd": QUADS,
+}
+"""What has a peak: instructions, and the arithmetic that they are of."""
 
 
 class Yardstick(NamedTuple):
@@ -48,7 +70,20 @@ class Yardstick(NamedTuple):
     """Multiplications and additions of one run."""
 
 
-def yardstick(threads: int) -> Yardstick:
+def instruction_of(src: DType, weights: DType) -> str:
+    """The instruction that products of these types are held against, on this host.
+
+    >>> from relayout import dtype
+    >>> instruction_of(dtype("f32"), dtype("f32"))
+    'fma'
+    """
+    one = (1, 1, 1)
+    plain = Geometry(1, 1, 64, 64, one, one, one, one, one, (0, 0, 0))
+    how = arithmetic_of(src, weights, plain, host())
+    return how.dot if how is not None and how.dot else FMA
+
+
+def yardstick(threads: int, instruction: str = FMA) -> Yardstick:
     """Multiplications and additions on so many threads, at the speed of the processor.
 
     Raises
@@ -60,65 +95,49 @@ def yardstick(threads: int) -> Yardstick:
         raise LayoutError("the processor's peak is measured with machine code, which this host forbids")
     shares = SHARES * threads
     target, operands = aligned(shares * STEP), np.array([TURNS], np.int64)
-    address_of = kernel().address
+    address_of = kernel(instruction).address
+    depth = INSTRUCTIONS[instruction].depth
 
     def work() -> None:
         run(address_of, 0, address(target), address(operands), shares, threads)
 
-    return Yardstick(work, 2 * _lanes(host()) * CHAINS * TURNS * shares)
+    return Yardstick(work, 2 * depth * lanes_of(host()) * CHAINS * TURNS * shares)
 
 
-def peak(threads: int, rounds: int = 5) -> Spread:
+def peak(threads: int, rounds: int = 5, instruction: str = FMA) -> Spread:
     """The peak in GFLOP/s (10**9 multiplications and additions a second): median and quartiles.
 
     >>> peak(1, rounds=1).median > 0
     True
     """
-    work = yardstick(threads)
+    work = yardstick(threads, instruction)
     watch = Stopwatch(work.run)
     return spread([work.flops / watch() / 1e9 for _ in range(rounds)])
 
 
-@lru_cache(maxsize=1)
-def kernel() -> Kernel:
+@lru_cache(maxsize=len(INSTRUCTIONS))
+def kernel(instruction: str = FMA) -> Kernel:
     """The kernel that :func:`ir` is the text of, for this host."""
-    return compiled(ir(host()), ["peak"])["peak"]
+    return compiled(ir(host(), instruction), ["peak"])["peak"]
 
 
-def _lanes(machine: Machine) -> int:
-    return machine.vector // 4
-
-
-def ir(machine: Machine) -> str:
+def ir(machine: Machine, instruction: str = FMA) -> str:
     """The kernel: one operand, the number of turns; each share stores the total of its sums."""
-    lanes = _lanes(machine)
-    kind = f"<{lanes} x float>"
-    chains = range(CHAINS)
-    starts = [f"  %sum{c} = phi {kind} [zeroinitializer, %entry], [%next{c}, %again]" for c in chains]
-    product = f"{kind} splat (float {FACTOR!r}), {kind} splat (float {SUMMAND!r})"
-    steps = [f"  %next{c} = call {kind} @llvm.fmuladd.v{lanes}f32({kind} %sum{c}, {product})" for c in chains]
-    totals = [
-        f"  %total{c} = fadd {kind} %{f'total{c - 1}' if c > 1 else 'next0'}, %next{c}" for c in chains[1:]
-    ]
-    return "\n".join(
-        [
-            f"declare {kind} @llvm.fmuladd.v{lanes}f32({kind}, {kind}, {kind})",
-            "define void @peak(ptr %source, ptr %target, ptr %operands, i64 %part, i64 %parts) {",
-            "entry:",
-            "  %turns = load i64, ptr %operands",
-            "  br label %again",
-            "again:",
-            "  %turn = phi i64 [0, %entry], [%following, %again]",
-            *starts,
-            *steps,
-            "  %following = add i64 %turn, 1",
-            "  %more = icmp slt i64 %following, %turns",
-            "  br i1 %more, label %again, label %done",
-            "done:",
-            *totals,
-            f"  %place = getelementptr [{STEP} x i8], ptr %target, i64 %part",
-            f"  store {kind} %total{CHAINS - 1}, ptr %place, align 4",
-            "  ret void",
-            "}",
-        ]
-    )
+    how, lanes = INSTRUCTIONS[instruction], lanes_of(machine)
+    names = ("source", "target", "operands")
+    f = Function("peak", dict.fromkeys(names, PTR) | dict.fromkeys(("part", "parts"), I64), machine)
+    dot = Dot(f, how, how.operand, lanes)
+    real = instruction == FMA
+
+    def turn(_: Value, sums: list[Value]) -> list[Value]:
+        if real:
+            return [f.fmuladd(total, FACTOR, constant(dot.sum, SUMMAND)) for total in sums]
+        words = constant(dot.factor, 0x01010101)
+        return [dot.add(words, words, total) for total in sums]
+
+    turns = f.load(I64, f["operands"])
+    total, *others = f.repeat(0, turns, 1, [constant(dot.sum, 0)] * CHAINS, turn, True)
+    for other in others:
+        total = f.fadd(total, other) if how.sums == "f32" else f.add(total, other)
+    f.store(total, f.gep(f["target"], f["part"], STEP), 4)
+    return f"{declared(how, lanes)}\n{f.text()}"
