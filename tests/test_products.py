@@ -138,8 +138,10 @@ def poisoned(program):
 def magnitude(made, arrays):
     """The sums of absolute values, without post-ops."""
     names = ("src", "weights", "bias", "scale")
+    given = {name: abs(arrays[name]) for name in names if name in arrays}
+    given |= {name: -abs(array) for name, array in arrays.items() if name.endswith("zero_point")}
     with np.errstate(all="ignore"):
-        return made.operation.compute(**{name: abs(arrays[name]) for name in names if name in arrays})
+        return made.operation.compute(**given)
 
 
 def tolerance(made, arrays, exact, old):

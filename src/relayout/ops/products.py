@@ -24,6 +24,10 @@ class Convolution(Operation):
 
         dst[n, g o, y, x] = bias[g o] + scale[g o] * sum over i, r, s of weights[g, o, i, r, s] *
                                 src[n, g i, y * stride + r * dilation - padding, x ...]
+
+    Integers that stand for real numbers have *zero points*, which are taken off first: off the source, and
+    off the weights of each output channel. What lies outside the source counts as real zero, stored or not, as in
+    ONNX's ``QLinearConv`` and in oneDNN.
     """
 
     kind = "convolution"
@@ -35,10 +39,20 @@ class Convolution(Operation):
     """Whether the first axis of the weights counts groups."""
 
     def compute(
-        self, *, src: Reals, weights: Reals, bias: Reals | None = None, scale: Reals | None = None
+        self,
+        *,
+        src: Reals,
+        weights: Reals,
+        bias: Reals | None = None,
+        scale: Reals | None = None,
+        src_zero_point: Reals | None = None,
+        weights_zero_point: Reals | None = None,
     ) -> Reals:
         """Tap by tap."""
         windows = self.strides, self.dilation, self.padding
+        outputs = weights.shape[: 1 + self.grouped]
+        src = centred(src, src_zero_point)
+        weights = centred(weights, weights_zero_point, outputs)
         return definition(src, weights, bias, *windows, self.grouped, scale)
 
     @property
@@ -88,14 +102,25 @@ class Deconvolution(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class InnerProduct(Operation):
-    """``dst[n, o] = bias[o] + scale[o] * sum over c, y, x of src[n, c, y, x] * weights[o, c, y, x]``."""
+    """``dst[n, o] = bias[o] + scale[o] * sum over c, y, x of src[n, c, y, x] * weights[o, c, y, x]``.
+
+    Zero points are those of :class:`Convolution`.
+    """
 
     kind = "inner product"
 
     def compute(
-        self, *, src: Reals, weights: Reals, bias: Reals | None = None, scale: Reals | None = None
+        self,
+        *,
+        src: Reals,
+        weights: Reals,
+        bias: Reals | None = None,
+        scale: Reals | None = None,
+        src_zero_point: Reals | None = None,
+        weights_zero_point: Reals | None = None,
     ) -> Reals:
         """The product of two matrices."""
+        src, weights = centred(src, src_zero_point), centred(weights, weights_zero_point, weights.shape[:1])
         inputs = prod(src.shape[1:])
         return _sums(src.reshape(len(src), inputs) @ weights.reshape(len(weights), inputs).T, bias, scale)
 
@@ -107,20 +132,43 @@ class InnerProduct(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Matmul(Operation):
-    """``dst[b, m, n] = bias[n] + scale[n] * sum over k of src[b, m, k] * weights[b, k, n]``."""
+    """``dst[b, m, n] = bias[n] + scale[n] * sum over k of src[b, m, k] * weights[b, k, n]``.
+
+    Zero points are those of :class:`Convolution`; those of the weights belong to columns.
+    """
 
     kind = "matrix product"
 
     def compute(
-        self, *, src: Reals, weights: Reals, bias: Reals | None = None, scale: Reals | None = None
+        self,
+        *,
+        src: Reals,
+        weights: Reals,
+        bias: Reals | None = None,
+        scale: Reals | None = None,
+        src_zero_point: Reals | None = None,
+        weights_zero_point: Reals | None = None,
     ) -> Reals:
         """NumPy's product."""
+        src, weights = centred(src, src_zero_point), centred(weights, weights_zero_point)
         return _sums(src @ weights, bias, scale)
 
     @property
     def flops(self) -> int:
         """Two for each product."""
         return 2 * prod(self.inputs[0].dims) * self.inputs[1].dims[-1]
+
+
+def centred(stored: Reals, zero_point: Reals | None, outer: tuple[int, ...] | None = None) -> Reals:
+    """Integers less their zero point, one for all or one for each index of the ``outer`` axes.
+
+    Without outer axes, zero points belong to the last one.
+    """
+    if zero_point is None:
+        return stored
+    if outer is None or zero_point.size == 1:
+        return stored - zero_point
+    return stored - zero_point.reshape(outer + (1,) * (stored.ndim - len(outer)))
 
 
 def _sums(out: Reals, bias: Reals | None, scale: Reals | None) -> Reals:

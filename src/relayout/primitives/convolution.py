@@ -21,7 +21,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.ops import products as ops
 from relayout.ops.checks import check_descs
 from relayout.primitives.meaning import check_data, check_weights
-from relayout.primitives.products import ProductPrimitive, Products, in_f32, weights_format
+from relayout.primitives.products import ProductPrimitive, Products, in_f32, weights_format, with_zero_points
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ class ImageProducts(ProductPrimitive):
         src, weights, dst = (descs[name] for name in ("src", "weights", "dst"))
         grouped = len(weights.dims) > len(src.dims)
         bias, scale = in_f32(descs.get("bias")), descs.get("scale")
-        return self.computes(self.geometry, src, weights, dst, bias, scale, grouped, self.post_ops)
+        made = self.computes(self.geometry, src, weights, dst, bias, scale, grouped, self.post_ops)
+        return with_zero_points(made, descs) if isinstance(made, Products) else made
 
     def _formats(self, name: str) -> tuple[str, ...]:
         return formats_of_images(self.descs[name])
@@ -66,11 +67,11 @@ class ImageProducts(ProductPrimitive):
             read: dst.format or _favourite(src, free),
             written: src.format or _favourite(dst, free),
             "weights": weights or f"{'g' * (len(given['weights'].dims) > len(src.dims))}{plain}",
-            "bias": "a",
-            "scale": "a",
         }
         return {
-            name: desc if desc.layout is not None else MemoryDesc(desc.dims, desc.dtype, wanted[name])
+            name: desc
+            if desc.layout is not None
+            else MemoryDesc(desc.dims, desc.dtype, wanted.get(name, "a"))
             for name, desc in given.items()
         }
 
@@ -96,6 +97,11 @@ class Convolution(ImageProducts):
     scale : MemoryDesc, optional
         One f32 factor for all sums, or one for each output channel; it comes before the bias. This is how
         quantised convolutions return to real numbers, and fold a batch normalisation.
+    src_zero_point : MemoryDesc, optional
+        One s32: the number that stands for zero in a source of integers. It must be one that the source can
+        hold, and padding counts as real zero.
+    weights_zero_point : MemoryDesc, optional
+        The same of the weights, one s32 for all or one for each output channel.
     strides, dilation : int or sequence of int
         For all spatial axes, or one for each. A dilation of 1 leaves no gaps (oneDNN writes 0 there).
     padding : int or sequence
@@ -129,12 +135,15 @@ class Convolution(ImageProducts):
         dst: MemoryDesc | None = None,
         *,
         scale: MemoryDesc | None = None,
+        src_zero_point: MemoryDesc | None = None,
+        weights_zero_point: MemoryDesc | None = None,
         strides: int | Sequence[int] = 1,
         dilation: int | Sequence[int] = 1,
         padding: int | Sequence[int | tuple[int, int]] = 0,
         post_ops: Any = (),
     ) -> None:
         needed, optional = {"src": src, "weights": weights}, {"bias": bias, "scale": scale}
+        optional |= {"src_zero_point": src_zero_point, "weights_zero_point": weights_zero_point}
         grouped, groups, outputs, inputs, kernel = filters_of(
             self.kind, src, weights, {**optional, "dst": dst}
         )

@@ -21,7 +21,7 @@ from relayout.ops import products as ops
 from relayout.ops.checks import check_descs
 from relayout.primitives.convolution import formats_of_images
 from relayout.primitives.meaning import check_data, check_weights
-from relayout.primitives.products import ProductPrimitive, Products, in_f32, weights_format
+from relayout.primitives.products import ProductPrimitive, Products, in_f32, weights_format, with_zero_points
 
 __all__ = ["InnerProduct"]
 
@@ -39,7 +39,7 @@ class InnerProduct(ProductPrimitive):
         One value for each output channel: f32, s32, or bf16 or f16, which are converted first.
     dst : MemoryDesc, optional
         Batch and output channels; without it the format is ``any`` and the data type that of the source.
-    scale, post_ops
+    scale, src_zero_point, weights_zero_point, post_ops
         As for :class:`~relayout.primitives.convolution.Convolution`.
 
     Raises
@@ -66,9 +66,12 @@ class InnerProduct(ProductPrimitive):
         dst: MemoryDesc | None = None,
         *,
         scale: MemoryDesc | None = None,
+        src_zero_point: MemoryDesc | None = None,
+        weights_zero_point: MemoryDesc | None = None,
         post_ops: Any = (),
     ) -> None:
         needed, optional = {"src": src, "weights": weights}, {"bias": bias, "scale": scale}
+        optional |= {"src_zero_point": src_zero_point, "weights_zero_point": weights_zero_point}
         check_descs(self.kind, needed, {**optional, "dst": dst})
         if not 2 <= len(src.dims) <= 5:
             raise LayoutError(f"inner product: src {src} must have 2 to 5 axes, batch and channels first")
@@ -90,7 +93,8 @@ class InnerProduct(ProductPrimitive):
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products:
         bias, scale = in_f32(descs.get("bias")), descs.get("scale")
         src, weights, dst = (descs[name] for name in ("src", "weights", "dst"))
-        return Products(self.geometry, src, weights, dst, bias, scale, False, self.post_ops)
+        made = Products(self.geometry, src, weights, dst, bias, scale, False, self.post_ops)
+        return with_zero_points(made, descs)
 
     def _formats(self, name: str) -> tuple[str, ...]:
         desc = self.descs[name]
@@ -112,8 +116,10 @@ class InnerProduct(ProductPrimitive):
             inner = wanted.lstrip("OdhwIi")
             if "I" not in wanted:  # pairs of channels stay together
                 wanted = "O" + "".join(letters[axis] for axis in axes) + inner
-        formats = {"weights": wanted, "dst": "nc", "bias": "a", "scale": "a"}
+        formats = {"weights": wanted, "dst": "nc"}
         return {
-            name: desc if desc.layout is not None else MemoryDesc(desc.dims, desc.dtype, formats[name])
+            name: desc
+            if desc.layout is not None
+            else MemoryDesc(desc.dims, desc.dtype, formats.get(name, "a"))
             for name, desc in given.items()
         }

@@ -20,7 +20,7 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.ops import products as ops
 from relayout.ops.checks import check_descs
-from relayout.primitives.products import ProductPrimitive, Products, in_f32, weights_format
+from relayout.primitives.products import ProductPrimitive, Products, in_f32, weights_format, with_zero_points
 
 __all__ = ["Matmul"]
 
@@ -38,8 +38,9 @@ class Matmul(ProductPrimitive):
         One value for each column of the result: f32, s32, or bf16 or f16, which are converted first.
     dst : MemoryDesc, optional
         ``m`` rows of ``n``; without it the format is ``any`` (rows) and the data type that of the source.
-    scale, post_ops
-        As for :class:`~relayout.primitives.convolution.Convolution`; scales are those of columns.
+    scale, src_zero_point, weights_zero_point, post_ops
+        As for :class:`~relayout.primitives.convolution.Convolution`; scales, and zero points of weights, are
+        those of columns.
 
     Raises
     ------
@@ -65,9 +66,12 @@ class Matmul(ProductPrimitive):
         dst: MemoryDesc | None = None,
         *,
         scale: MemoryDesc | None = None,
+        src_zero_point: MemoryDesc | None = None,
+        weights_zero_point: MemoryDesc | None = None,
         post_ops: Any = (),
     ) -> None:
         needed, optional = {"src": src, "weights": weights}, {"bias": bias, "scale": scale}
+        optional |= {"src_zero_point": src_zero_point, "weights_zero_point": weights_zero_point}
         check_descs(self.kind, needed, {**optional, "dst": dst})
         rank = len(src.dims)
         if rank not in (2, 3) or len(weights.dims) != rank:
@@ -111,9 +115,10 @@ class Matmul(ProductPrimitive):
         geometry = Geometry(src.dims[0], groups, k, n, one, one, one, one, one, none)
         grouped = len(weights.dims) == 3
         bias, scale = in_f32(descs.get("bias")), descs.get("scale")
-        return Products(
+        made = Products(
             geometry, src, weights, dst, bias, scale, grouped, self.post_ops, repeats=True, whole=descs["dst"]
         )
+        return with_zero_points(made, descs)
 
     def _formats(self, name: str) -> tuple[str, ...]:
         return ("ab", "ba") if len(self.descs[name].dims) == 2 else ("abc", "acb")

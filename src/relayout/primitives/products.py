@@ -32,6 +32,7 @@ from relayout.records import replace
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from relayout.kernels.conv.arithmetic import Zeros
     from relayout.kernels.conv.candidates import Candidate
     from relayout.kernels.conv.depthwise import Depthwise
     from relayout.kernels.conv.direct import Direct
@@ -53,9 +54,11 @@ __all__ = [
     "products",
     "ways",
     "weights_format",
+    "with_zero_points",
 ]
 
-WORD = 4  # bytes of a bias or a scale
+WORD = 4  # bytes of a bias, a scale or a zero point
+VECTORS = ("bias", "scale", "src_zero_point", "weights_zero_point")
 NARROW = ("bf16", "f16")  # data types of a bias that is converted first
 LINE = 64  # bytes of a cache line
 MEASURABLE = 1e-5  # seconds that a sum of products takes at least for its schedule to be measured
@@ -81,6 +84,8 @@ class Products:
     """Whether bias and scales are those of one group, and the same for all."""
     whole: MemoryDesc | None = None
     """What ``dst`` is a view of; None: of nothing else."""
+    src_zero_point: MemoryDesc | None = None
+    weights_zero_point: MemoryDesc | None = None
     noun: ClassVar[str] = "products in "
     """What a list of such schedules begins with, where a program has others, too."""
 
@@ -90,7 +95,8 @@ class Products:
         for name, usual in (("strides", 1), ("dilation", 1), ("padding", 0), ("gaps", 1)):
             sizes = getattr(g, name)
             words += [f"{name} {spell_dims(sizes)}"] * (set(sizes) != {usual})
-        words += [f"{name} {desc}" for name, desc in (("bias", self.bias), ("scale", self.scale)) if desc]
+        several = ((name, getattr(self, name)) for name in VECTORS)
+        words += [f"{name} {desc}" for name, desc in several if desc is not None]
         return ", ".join([*words, *map(str, self.post_ops)])
 
     @property
@@ -105,9 +111,22 @@ class Products:
         What begins whole cache lines further, such as another gate's weights, takes as long.
         """
         sides: dict[str, Any] = {
-            name: _placed(getattr(self, name)) for name in ("src", "weights", "dst", "bias", "scale")
+            name: _placed(getattr(self, name)) for name in ("src", "weights", "dst", *VECTORS)
         }
         return str(replace(self, **sides))
+
+    @property
+    def zeros(self) -> Zeros:
+        """The zero points, as kernels know them."""
+        from relayout.kernels.conv.arithmetic import Zeros
+
+        src, weights = self.src_zero_point, self.weights_zero_point
+        return Zeros(
+            src is not None,
+            0 if weights is None else weights.dims[0],
+            0 if src is None else src.layout.offset0 * WORD,
+            0 if weights is None else weights.layout.offset0 * WORD,
+        )
 
     def fusable(self) -> int:
         """See :func:`fusable`."""
@@ -186,11 +205,12 @@ def weights_format(made: Sized) -> str | None:
     """The format of weights that the kernels for this host read fastest; None: there are no kernels."""
     if not supported():
         return None
-    from relayout.kernels.conv.arithmetic import arithmetic_of
+    from relayout.kernels.conv.arithmetic import Zeros, arithmetic_of
     from relayout.kernels.conv.weights import weights_text
     from relayout.targets.machine import host
 
-    how = arithmetic_of(made.src.dtype, made.weights.dtype, made.geometry, host())
+    zeros = made.zeros if isinstance(made, Products) else Zeros()
+    how = arithmetic_of(made.src.dtype, made.weights.dtype, made.geometry, host(), zeros)
     if how is None:
         return None
     spatial = len(made.weights.dims) - 2 - made.grouped
@@ -252,13 +272,13 @@ def _ways(made: Products, machine: Machine, many: int) -> Ways | None:
     from relayout.kernels.conv.arithmetic import arithmetic_of
     from relayout.kernels.conv.candidates import Problem, candidates
 
-    how = arithmetic_of(made.src.dtype, made.weights.dtype, made.geometry, machine)
+    how = arithmetic_of(made.src.dtype, made.weights.dtype, made.geometry, machine, made.zeros)
     if how is None or made.dst.dtype.name not in ("f32", "f16", "bf16", "s32", "s8", "u8"):
         return None
     text = weights_format(made) or ""
     packed = MemoryDesc(made.weights.dims, made.weights.dtype, text)
     for weights, format, given in ((made.weights, "", None), (packed, text, made.weights)):
-        problem = Problem(made.src, weights, made.dst, made.geometry, how, made.grouped, given)
+        problem = Problem(made.src, weights, made.dst, made.geometry, how, made.grouped, given, made.zeros)
         found = candidates(problem, machine, many)
         if found:
             return Ways(found, problem, format)
@@ -340,6 +360,8 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
         "weights": packed_name,
         "bias": "bias" if made.bias is not None else "",
         "scale": "scale" if made.scale is not None else "",
+        "src_zero_point": "src_zero_point" if made.src_zero_point is not None else "",
+        "weights_zero_point": "weights_zero_point" if made.weights_zero_point is not None else "",
         "scratch": "slots" if plan.slot else "",
     }
     addresses = (*(name or packed_name for name in names.values()), *epilogue.names)
@@ -495,6 +517,7 @@ class ProductPrimitive(Primitive):
         check_written(self.kind, dst)
         check_vector(self.kind, "bias", inputs["bias"], (outputs,), ("f32", "s32", *NARROW))
         check_vector(self.kind, "scale", inputs["scale"], (1, outputs), ("f32",))
+        check_zero_points(self.kind, inputs, outputs)
         self._given = {**given, "dst": dst}
         decided = self._decided(dict(self._given))
         post_ops = post_ops_for(self.kind, post_ops, decided["dst"])
@@ -570,11 +593,28 @@ class ProductPrimitive(Primitive):
         self._calling = self._often(self._program)
 
 
+def with_zero_points(made: Products, descs: Mapping[str, MemoryDesc]) -> Products:
+    """The same with the zero points among these descriptors."""
+    names = ("src_zero_point", "weights_zero_point")
+    found: dict[str, Any] = {name: descs[name] for name in names if name in descs}
+    return replace(made, **found) if found else made
+
+
 def in_f32(bias: MemoryDesc | None) -> MemoryDesc | None:
     """A bias as kernels read it."""
     if bias is None or bias.dtype.name not in NARROW:
         return bias
     return MemoryDesc(bias.dims, "f32", "a")
+
+
+def check_zero_points(kind: str, inputs: Mapping[str, MemoryDesc | None], outputs: int) -> None:
+    """Zero points belong to integers: one to the source, one or one for each output channel to weights."""
+    for name, sizes in (("src_zero_point", (1,)), ("weights_zero_point", (1, outputs))):
+        desc, side = inputs.get(name), name.partition("_")[0]
+        check_vector(kind, name, desc, sizes, ("s32",))
+        given = inputs[side]
+        if desc is not None and given is not None and given.dtype.is_float:
+            raise LayoutError(f"{kind}: {name} {desc} is for integers, and {side} is {given}")
 
 
 def check_vector(

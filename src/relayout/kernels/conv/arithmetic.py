@@ -45,7 +45,7 @@ from relayout.targets.machine import Machine
 
 __all__ = [
     *("BF16_PAIRS", "FLOATS", "PAIRS", "QUADS", "SHIFTED_QUADS"),
-    *("Arithmetic", "arithmetic_of", "dots_of"),
+    *("Arithmetic", "Zeros", "arithmetic_of", "dots_of"),
 ]
 
 LARGEST = {"s8": 128, "u8": 255}  # the largest magnitude of a value
@@ -92,6 +92,25 @@ class Arithmetic(NamedTuple):
         return self.element * self.depth
 
 
+class Zeros(NamedTuple):
+    """Which zero points come with the operands when a kernel runs, as s32.
+
+    One of the source must be a number that the source can hold, if there is padding: what lies outside is it.
+    """
+
+    src: bool = False
+    """Whether the source has one."""
+    weights: int = 0
+    """How many the weights have: none, one, or one for each output channel (any larger number)."""
+    src_at: int = 0
+    """Bytes in front of it; the same for the weights."""
+    weights_at: int = 0
+
+    def __bool__(self) -> bool:
+        return self.src or self.weights > 0
+
+
+NO_ZEROS = Zeros()
 FLOATS = Arithmetic("f32", "f32", 1)
 PAIRS = Arithmetic("s16", "s32", 2)
 BF16_PAIRS = Arithmetic("bf16", "f32", 2, "vdpbf16ps")
@@ -148,7 +167,9 @@ CHOICES = {
 to be chosen; all that it has and that read a format are measured."""
 
 
-def arithmetic_of(src: DType, weights: DType, geometry: Geometry, machine: Machine) -> Arithmetic | None:
+def arithmetic_of(
+    src: DType, weights: DType, geometry: Geometry, machine: Machine, zeros: Zeros = NO_ZEROS
+) -> Arithmetic | None:
     """The arithmetic for a source and weights of these types, or None where there is none.
 
     >>> from relayout import dtype
@@ -168,18 +189,23 @@ def arithmetic_of(src: DType, weights: DType, geometry: Geometry, machine: Machi
         return next(iter(dots_of(src, weights, geometry, machine)), FLOATS)
     if src.name not in LARGEST or weights.name != "s8":
         return None
-    largest = geometry.inputs * geometry.taps * LARGEST[src.name] * LARGEST["s8"]
+    one = 255 if zeros.src else LARGEST[src.name]
+    largest = geometry.inputs * geometry.taps * one * (255 if zeros.weights else LARGEST["s8"])
     if largest >= 1 << 31:
         return None
-    if dots := dots_of(src, weights, geometry, machine):
+    if dots := dots_of(src, weights, geometry, machine, zeros):
         return dots[0]
-    if largest < EXACT:
+    if largest < EXACT and (is_spread(geometry, machine.vector // 4) or not zeros):
         return FLOATS
     return PAIRS if geometry.groups == 1 or geometry.inputs % 2 == 0 else None
 
 
-def dots_of(src: DType, weights: DType, geometry: Geometry, machine: Machine) -> list[Arithmetic]:
+def dots_of(
+    src: DType, weights: DType, geometry: Geometry, machine: Machine, zeros: Zeros = NO_ZEROS
+) -> list[Arithmetic]:
     """Every arithmetic of a processor's instructions for sums of narrow products.
+
+    Those that take several pixels at once know no zero points.
 
     >>> from relayout import dtype
     >>> from relayout.targets.machine import machine
@@ -197,7 +223,8 @@ def dots_of(src: DType, weights: DType, geometry: Geometry, machine: Machine) ->
     """
     found: dict[tuple[int, bool], Arithmetic] = {}  # by what decides about formats and code
     for feature, size, how in CHOICES.get((src.name, weights.name), ()):
-        if machine.vector == size and machine.has(feature) and _divides(geometry, how, machine):
+        knows = not (zeros and how.matrices)
+        if machine.vector == size and machine.has(feature) and _divides(geometry, how, machine) and knows:
             found.setdefault((how.depth, how.tiles), how)
     return list(found.values())
 

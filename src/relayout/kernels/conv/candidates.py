@@ -88,5 +88,5 @@ def candidates(
 
 def _ways(problem: Problem, machine: Machine) -> list[Problem]:
     """The problem, and the same by the processor's other instructions."""
-    others = dots_of(problem.src.dtype, problem.weights.dtype, problem.geometry, machine)
+    others = dots_of(problem.src.dtype, problem.weights.dtype, problem.geometry, machine, problem.zeros)
     return [problem, *(problem._replace(arithmetic=how) for how in others if how != problem.arithmetic)]

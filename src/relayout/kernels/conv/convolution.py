@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from relayout.ir.builder import Function, Operand
 from relayout.ir.kernel import digits
-from relayout.ir.types import FLOAT, I8, I32, I64, PTR, Value, constant, vector
-from relayout.ir.vectors import pieces_of
+from relayout.ir.types import I8, I32, I64, PTR, Value, constant, vector
+from relayout.ir.vectors import load_pieces, pieces_of
 from relayout.kernels.conv.direct import Direct
-from relayout.kernels.conv.dot import declared
+from relayout.kernels.conv.dot import Dot, declared
 from relayout.kernels.conv.epilogue import Epilogue, Writer
 from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.module import Module, Vectors
@@ -120,8 +120,7 @@ class DirectModule(Module):
         self.packed, self.results = self.scratch, b.gep(self.scratch, nest.packed)
         self.offsets = b.gep(self.scratch, nest.packed + nest.unpacked + nest.carried)
         if nest.offset:
-            word = vector(self.lanes, I32)
-            b.store(constant(word, nest.arithmetic.shift % 256 * 0x01010101), self.offsets, word.bytes)
+            self._begin_offsets()
         total, following = len(nest.places), b.add(chunk, 1)
         begin, stop = (b.udiv(b.mul(number, total), nest.chunks) for number in (chunk, following))
         if nest.carried:
@@ -141,7 +140,7 @@ class DirectModule(Module):
 
             def of_kind(k: int) -> None:
                 if nest.offset:
-                    self.b.call(self._offsets(k), here.weights, self.offsets)
+                    self._of_group(k, here)
                 tiles(k, here, plane, row, last, column, end)
 
             self.by_kind(place, of_kind)
@@ -299,22 +298,26 @@ class DirectModule(Module):
         self.b.call(name, source, target, Value("null", PTR), constant(I64, 0), constant(I64, 1))
 
     def _zero(self, pointer: Value, size: int) -> None:
-        """Write zeros; a size of at most 0 means none."""
+        """Write zeros, or the zero point of the source; a size of at most 0 means none."""
         if size > 0:
             self._routine_zero(size)
-            self.b.call(f"zero{size}", pointer)
+            word = self.stored if self.nest.zeros.src else constant(I32, 0)
+            self.b.call(f"zero{size}", pointer, word)
 
     def _routine_zero(self, size: int) -> None:
-        """A function that writes so many zero bytes."""
+        """A function that fills so many bytes with a word, whose bytes, or halves, are all the same."""
         if f"zero{size}" in self.functions:
             return
-        f = Function(f"zero{size}", {"to": PTR}, self.nest.machine, "internal", "noinline")
-        register = vector(self.lanes, FLOAT)
-        whole = size // register.bytes * register.bytes
+        f = Function(f"zero{size}", {"to": PTR, "word": I32}, self.nest.machine, "internal", "noinline")
+        register = f.splat(f["word"], self.lanes)
+        step = register.type.bytes
+        whole = size // step * step
         if whole:
-            f.loop(0, whole, register.bytes, lambda i: f.store(constant(register, 0), f.gep(f["to"], i)))
+            f.loop(0, whole, step, lambda i: f.store(register, f.gep(f["to"], i), 1))
+        parts = f.bitcast(register, vector(step, I8))
         for piece in pieces_of(0, size - whole, whole, 1):
-            f.store(constant(vector(piece.lanes, I8), 0), f.gep(f["to"], piece.offset))
+            part = f.shuffle(parts, list(range(piece.lanes)))
+            f.store(part, f.gep(f["to"], piece.offset))
         self.functions[f"zero{size}"] = f.text()
 
     def _target(self, image: Value, plane: Value, row: Value, column: Value) -> Value:
@@ -359,6 +362,35 @@ class DirectModule(Module):
     def _extra(self, here: Vectors) -> list[Value]:
         """Where bias and scale of a group lie, and what its sums begin with."""
         return [*self.of_channel(here.channel), *[self.offsets] * self.nest.offset]
+
+    def _begin_offsets(self) -> None:
+        """What zeros of the source are, in scratch: as they are multiplied, and as a number."""
+        b, how = self.b, self.nest.arithmetic
+        dot = Dot(b, how, self.nest.weights_type, self.lanes)
+        zero = constant(I32, 0)
+        if self.nest.zeros.src:
+            zero = b.load(I32, b.gep(self.src_zero, self.nest.zeros.src_at))
+        self.stored = dot.spread(zero)
+        zero = b.add(zero, how.shift)
+        for k, one in enumerate((dot.spread(zero), zero)):
+            b.store(b.splat(one, self.lanes), b.gep(self.offsets, k * dot.sum.bytes), dot.sum.bytes)
+
+    def _of_group(self, kind: int, here: Vectors) -> None:
+        """What the sums of a group begin with, in scratch, and the zero points of its weights."""
+        b, zeros, group = self.b, self.nest.zeros, self.nest.kinds[kind]
+        b.call(self._offsets(kind), here.weights, self.offsets)
+        if not zeros.weights:
+            return
+        points = b.gep(self.weights_zero, zeros.weights_at)
+        size, sums = self.lanes * WORD, vector(self.lanes, I32)
+        for v in range(group.vectors):
+            if zeros.weights == 1:
+                one = b.splat(b.load(I32, points), self.lanes)
+            else:
+                valid = group.valid if v == group.vectors - 1 else self.lanes
+                pieces = pieces_of(0, valid, v * size, WORD)
+                one = load_pieces(b, sums, b.gep(points, here.channel, WORD), pieces)
+            b.store(one, b.gep(self.offsets, 2 * size + v * size), size)
 
     def _offsets(self, kind: int) -> str:
         """The name of a function that works out what the sums of a group begin with."""
@@ -409,4 +441,5 @@ class DirectModule(Module):
             PREFETCH_BYTES if nest.weights_bytes > nest.machine.l1 else 0,
             self._pitch() if rows == 1 else 0,
             nest.offset,
+            nest.zeros.weights > 0,
         )

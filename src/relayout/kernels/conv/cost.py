@@ -144,7 +144,8 @@ class Model:
             how = nest.arithmetic
             added = how.depth == 1 or how.dot  # by the instruction that multiplies
             spare = (1 if added else 3) + bool(how.shift)
-            room = (registers - len(nest.taps) * vectors - spare) // vectors
+            held = vectors + bool(nest.zeros.weights)  # sums of a pixel, and perhaps that of the pixel itself
+            room = (registers - len(nest.taps) * vectors - spare - bool(nest.zeros.weights)) // held
         return max(1, min(room, MOST_PIXELS))
 
     def turn(self, pixels: int, vectors: int) -> float:

@@ -60,7 +60,7 @@ from typing import NamedTuple
 
 from relayout.dtypes import DType
 from relayout.ir.vectors import Piece
-from relayout.kernels.conv.arithmetic import Arithmetic
+from relayout.kernels.conv.arithmetic import FLOATS, Arithmetic, Zeros
 from relayout.kernels.conv.cost import Facts
 from relayout.kernels.conv.direct import Place
 from relayout.kernels.conv.geometry import Geometry, Span, few_borders, is_spread, rows_have_taps, spans
@@ -142,6 +142,8 @@ class Depthwise:
     """Rows of a block of a task."""
     ahead: int
     """How many rows below its first one a vector asks for pixels; 0: not at all."""
+
+    zeros: Zeros = Zeros()
 
     unpacks = False
     carried = 0
@@ -225,6 +227,8 @@ class Depthwise:
         across = f"{lanes // self.together} channels" + f" of {self.together} images" * (self.together > 1)
         words = [f"tiles of {max(span.pixels for span in self.spans)} pixels by {across}"]
         words.append("lanes of several groups")
+        if self.zeros:
+            words.append("zero points taken off")
         if self.prepares:
             words.append(f"weights of {self.prepared} bytes a vector prepared in scratch")
         blocks = f" in blocks of {self.tall} rows" * (self.tall > 1)
@@ -241,9 +245,9 @@ def depthwise(
 
     There are none for other problems, and for those that are too odd.
     """
-    src, weights, dst, geometry, arithmetic, grouped, _ = problem
+    src, weights, dst, geometry, arithmetic, grouped, *_ = problem
     lanes = lanes_of(machine)
-    if not is_spread(geometry, lanes) or arithmetic.depth > 1 or not geometry.flops:
+    if not is_spread(geometry, lanes) or arithmetic != FLOATS or not geometry.flops:
         return
     found = weights_of(weights, geometry, arithmetic, lanes, grouped)
     source, target = side_of(src), side_of(dst)
@@ -291,6 +295,7 @@ def depthwise(
         rows=1,
         tall=1,
         ahead=0,
+        zeros=problem.zeros,
     )
     yield from _with_tasks(plan, src.nbytes + dst.nbytes, threads, facts)
 

@@ -29,22 +29,22 @@ from math import ceil, gcd
 from relayout.dtypes import dtype
 from relayout.ir.builder import Function
 from relayout.ir.conversions import to_f32
-from relayout.ir.types import FLOAT, I64, PTR, Type, Value, constant, integer, vector
-from relayout.ir.vectors import load_pieces, store_pieces
+from relayout.ir.types import FLOAT, I32, I64, PTR, Type, Value, constant, integer, vector
+from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
 from relayout.kernels.conv.depthwise import COLUMNS_HELD, Depthwise, Kind
 from relayout.kernels.conv.epilogue import Epilogue, Writer
 from relayout.kernels.conv.geometry import Span
-from relayout.kernels.conv.module import Module
+from relayout.kernels.conv.module import Module, Vectors
 from relayout.kernels.conv.sides import places_of
-from relayout.kernels.conv.tile import COUNTS, lanes_of
+from relayout.kernels.conv.tile import COUNTS, WORD, lanes_of
 from relayout.targets.machine import LINE
 
 __all__ = ["depthwise_module"]
 
 POINTERS = ("src", "weights", "dst", "bias", "scale", "later")
 """What a tile gets: the pixel of the first tap inside, the weights of the first tap of all in the last turn,
-where results go, bias and scale of the first channel, and what to prefetch; then the operands of binary
-operations."""
+where results go, bias and scale of the first channel, and what to prefetch; then the zero point of the
+source where it has one, and the operands of binary operations."""
 
 BARRIER = 'call void asm sideeffect "", "~{memory}"()'
 
@@ -64,6 +64,10 @@ class _Lanes:
         self.zero = constant(self.vector, 0.0)
         self.b = Function(name, arguments, plan.machine, "internal", "noinline")
 
+    def number(self, pointer: Value) -> Value:
+        """An s32 in all lanes, as f32."""
+        return self.b.splat(self.b.sitofp(self.b.load(I32, pointer), FLOAT), self.lanes)
+
     def picked(self, x: Value, picks: tuple[int, ...]) -> Value:
         """Lanes of a vector in another order."""
         return x if picks == tuple(range(self.lanes)) else self.b.shuffle(x, picks, 0.0)
@@ -73,7 +77,8 @@ class _Tile(_Lanes):
     """Writes one tile, a function whose arguments are :data:`POINTERS` and :data:`COUNTS`."""
 
     def __init__(self, plan: Depthwise, kind: Kind, span: Span, epilogue: Epilogue, name: str) -> None:
-        pointers = dict.fromkeys((*POINTERS, *epilogue.names), PTR)
+        zero = ["zero"] * plan.zeros.src
+        pointers = dict.fromkeys((*POINTERS, *zero, *epilogue.names), PTR)
         super().__init__(plan, kind, name, {**pointers, **dict.fromkeys(COUNTS, I64)})
         self.span, self.epilogue = span, epilogue
         self.arithmetic = plan.arithmetic
@@ -191,7 +196,10 @@ class _Tile(_Lanes):
         """A vector of the source."""
         kind = self.plan.src_type
         raw = load_pieces(self.b, self.vector.of(integer(kind.bits)), pointer, self.kind.loads)
-        return self.picked(to_f32(self.b, raw, kind), self.kind.picks)
+        x = to_f32(self.b, raw, kind)
+        if self.plan.zeros.src:  # what is no pixel is zero, and stays it
+            x = self.b.fsub(x, self.number(self.b["zero"]))
+        return self.picked(x, self.kind.picks)
 
     def prefetch(self) -> None:
         """Ask for a share of what lies under the tile in later rows; beyond the last one that does nothing.
@@ -219,7 +227,8 @@ class _Preparation(_Lanes):
     """
 
     def __init__(self, plan: Depthwise, kind: Kind, name: str) -> None:
-        super().__init__(plan, kind, name, {"weights": PTR, "to": PTR})
+        points = ["points"] * (plan.zeros.weights > 0)
+        super().__init__(plan, kind, name, dict.fromkeys(("weights", "to", *points), PTR))
 
     def text(self) -> str:
         """The text of ``void name(ptr weights, ptr to)``."""
@@ -269,7 +278,15 @@ class _Preparation(_Lanes):
         """The weights of one input channel, in the lanes of their outputs."""
         b, kind = self.b, dtype(self.plan.weights_type)
         raw = b.load(vector(self.lanes // self.plan.together, integer(kind.bits)), pointer)
-        return to_f32(b, b.shuffle(raw, [max(channel, 0) for channel in self.kind.channels]), kind)
+        picks = [max(channel, 0) for channel in self.kind.channels]
+        x = to_f32(b, b.shuffle(raw, picks), kind)
+        if self.plan.zeros.weights == 1:
+            return b.fsub(x, self.number(b["points"]))
+        if self.plan.zeros.weights:
+            pieces = pieces_of(0, max(picks) + 1, 0, WORD)
+            points = b.shuffle(load_pieces(b, vector(self.lanes, I32), b["points"], pieces), picks)
+            x = b.fsub(x, b.sitofp(points, FLOAT))
+        return x
 
 
 class _Module(Module):
@@ -305,11 +322,18 @@ class _Module(Module):
                 name = f"prepare{kind}"
                 if name not in self.functions:
                     self.functions[name] = _Preparation(self.plan, self.plan.kinds[kind], name).text()
-                self.b.call(name, place.weights, to)
+                points = [self._points(place)] * (self.plan.zeros.weights > 0)
+                self.b.call(name, place.weights, to, *points)
 
             self.by_kind(place, call)
 
         self.b.loop(begin, end, 1, one)
+
+    def _points(self, place: Vectors) -> Value:
+        """Where the zero points of the weights of a vector lie."""
+        zeros = self.plan.zeros
+        at = self.b.gep(self.weights_zero, zeros.weights_at)
+        return at if zeros.weights == 1 else self.b.gep(at, place.channel, WORD)
 
     def _prepared(self, number: Value, begin: Value) -> Value:
         """Where the prepared weights of a vector lie."""
@@ -357,7 +381,8 @@ class _Module(Module):
                 if name not in self.functions:
                     made = _Tile(plan, plan.kinds[kind], plan.spans[span], self.epilogue, name)
                     self.functions[name] = made.text()
-                self.call(name, [s, weights, d, *extra, later], place.channel, d, counts)
+                zero = [b.gep(self.src_zero, plan.zeros.src_at)] * plan.zeros.src
+                self.call(name, [s, weights, d, *extra, later, *zero], place.channel, d, counts)
 
             self.by_kind(place, call)
 

@@ -37,7 +37,7 @@ from typing import NamedTuple
 from relayout.dtypes import dtype as as_dtype
 from relayout.ir.vectors import Piece
 from relayout.kernels.conv.amx import order_of
-from relayout.kernels.conv.arithmetic import Arithmetic
+from relayout.kernels.conv.arithmetic import Arithmetic, Zeros
 from relayout.kernels.conv.geometry import Geometry, Span, spans
 from relayout.kernels.conv.sides import Side
 from relayout.kernels.conv.tile import BLOCK, WORD, in_blocks, lanes_of
@@ -148,6 +148,7 @@ class Direct:
     """Shares of the groups; each is computed for all rows before the next, so that its weights stay near."""
     packing: Packing | None = None
     """How weights are packed; None: they are read as they come."""
+    zeros: Zeros = Zeros()
 
     @property
     def weights_type(self) -> str:
@@ -244,7 +245,7 @@ class Direct:
     @property
     def offset(self) -> bool:
         """Whether zeros of the source, as it is multiplied, are another number than 0."""
-        return self.arithmetic.shift != 0
+        return self.arithmetic.shift != 0 or bool(self.zeros)
 
     @property
     def offsets(self) -> int:
@@ -253,7 +254,7 @@ class Direct:
             return 0
         rows = [self.geometry.kernel[axis] for axis, name in enumerate(self.counters_of_axes) if name]
         vectors = max(group.vectors for group in self.kinds)
-        return _lines((1 + prod(rows) * vectors) * self.machine.vector)
+        return _lines((2 + (prod(rows) + 1) * vectors) * self.machine.vector)
 
     @property
     def slot(self) -> int:
@@ -284,6 +285,8 @@ class Direct:
             how = self.arithmetic
             by = f" by {how.dot}" * bool(how.dot)
             words.append(f"{MANY[how.depth]} of {how.operand} added up in {how.sums}{by}")
+        if self.zeros:
+            words.append("zero points taken off")
         if self.spread:
             words.append("lanes of several groups")
         if self.packs:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from relayout.dtypes import dtype
 from relayout.ir.builder import Builder
 from relayout.ir.conversions import convert
-from relayout.ir.types import BFLOAT, FLOAT, I8, I16, I32, Value, integer, poison, vector
+from relayout.ir.types import BFLOAT, FLOAT, I8, I16, I32, Value, constant, integer, poison, vector
 from relayout.kernels.conv.arithmetic import Arithmetic
 
 __all__ = ["Dot", "declared"]
@@ -85,6 +85,17 @@ class Dot:
         self.b, self.arithmetic, self.lanes, self.kind = b, arithmetic, lanes, dtype(weights)
         self.sum = vector(lanes, FLOAT if arithmetic.sums == "f32" else I32)
         self.factor = self.sum if arithmetic.depth == 1 else vector(lanes, I32)
+
+    @property
+    def ones(self) -> Value:
+        """Weights of 1: they add up the elements of integers themselves."""
+        return constant(self.factor, {2: 0x00010001, 4: 0x01010101}[self.arithmetic.depth])
+
+    def spread(self, x: Value) -> Value:
+        """A number in s32 as an operand of integers: in all neighbours of a word, wrapped around."""
+        depth = self.arithmetic.depth
+        bits = 32 // depth
+        return self.b.mul(self.b.and_(x, (1 << bits) - 1), {2: 0x00010001, 4: 0x01010101}[depth])
 
     def everywhere(self, pointer: Value) -> Value:
         """An element of the source, or the neighbours that are multiplied at once, in all lanes."""

@@ -1,8 +1,8 @@
 """What the text of every plan has in common: the entry, the loop over tasks, the table of vectors.
 
 ``void convolution(ptr src, ptr dst, ptr operands, i64 part, i64 parts)`` does a share of a plan's tasks. The
-operands are the addresses of the weights, the bias, the scales, scratch (a slot for each part), and of what
-the post-ops want. A subclass of :class:`Module` writes one task.
+operands are the addresses of the weights, the bias, the scales, the zero points, scratch (a slot for each
+part), and of what the post-ops want. A subclass of :class:`Module` writes one task.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from relayout.targets.machine import Machine
 __all__ = ["ENTRY", "OPERANDS", "Module", "Vectors"]
 
 ENTRY = "convolution"
-OPERANDS = ("weights", "bias", "scale", "scratch")
+OPERANDS = ("weights", "bias", "scale", "src_zero_point", "weights_zero_point", "scratch")
 """What the third argument lists the addresses of; those that a convolution has not may be anything. Behind
 them come the operands of binary operations."""
 
@@ -72,7 +72,8 @@ class Module:
         """The text of all functions."""
         b, plan, epilogue = self.b, self._plan, self.epilogue
         *_, ops, part, _ = b.arguments
-        self.weights, bias, scale, scratch = (b.load(PTR, b.gep(ops, 8 * k)) for k in range(len(OPERANDS)))
+        given = [b.load(PTR, b.gep(ops, 8 * k)) for k in range(len(OPERANDS))]
+        self.weights, bias, scale, self.src_zero, self.weights_zero, scratch = given
         self.bias, self.scale = b.gep(bias, epilogue.bias_at), b.gep(scale, epilogue.scale_at)
         self.operands = epilogue.bases(b, ops, len(OPERANDS))
         self.scratch = b.gep(scratch, part, plan.slot)

@@ -12,8 +12,15 @@ read anyway: one step for each vector of weights, while its pixels take one each
 Where rows of taps fall outside, and are skipped, their weights do not count. So there is one such number for
 each row of taps, and tiles begin with the sum over those that are inside (:data:`.COUNTS`).
 
-In scratch lie, one after the other: z as the instruction reads it, in all lanes; then for each row of taps
-(or once, where none is ever skipped) the vectors of a group.
+Weights have zero points, too, though mostly 0. One of output channel o, v[o], takes off besides
+
+    v[o] * sum over k of (x[k] - z)  =  v[o] * (sum over k of x[k]  -  z * number of products)
+
+whose sum is one of the source, for each pixel: a tile adds it up beside its others, with weights of 1.
+
+In scratch lie vectors, one after the other: z as the instruction reads it, in all lanes; z as s32; the zero
+points v of a group; then what the sums of the group begin with, for each row of taps (or once, where none is
+ever skipped).
 """
 
 from __future__ import annotations
@@ -66,5 +73,5 @@ def offsets_function(name: str, tile: Tile, machine: Machine) -> str:
 
         b.loop(0, left[0].extent, 1, turn)
 
-    row(list(rows), b["weights"], b.gep(b["offsets"], size))
+    row(list(rows), b["weights"], b.gep(b["offsets"], (2 + len(tile.weights)) * size))
     return b.text()

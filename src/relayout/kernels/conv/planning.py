@@ -13,7 +13,7 @@ from math import ceil
 from typing import NamedTuple
 
 from relayout.ir.vectors import Piece, pieces_of
-from relayout.kernels.conv.arithmetic import Arithmetic
+from relayout.kernels.conv.arithmetic import FLOATS, Arithmetic, Zeros
 from relayout.kernels.conv.cost import FACTS
 from relayout.kernels.conv.direct import Block, Cut, Direct, Group, Packing, Place
 from relayout.kernels.conv.geometry import Geometry, few_borders, is_spread, rows_have_taps
@@ -49,6 +49,7 @@ class Problem(NamedTuple):
     """Whether the first axis of the weights is that of groups."""
     given: MemoryDesc | None = None
     """The weights as they come, where they are packed in each call; None: as they are read."""
+    zeros: Zeros = Zeros()
 
 
 def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
@@ -59,8 +60,8 @@ def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
     They differ in whether source rows are packed, in who packs weights, in the vectors of a tile, and in
     whether a turn of the sum does all taps of a row.
     """
-    src, weights, dst, geometry, arithmetic, grouped, _ = problem
-    if max(geometry.gaps) > 1:
+    src, weights, dst, geometry, arithmetic, grouped, *_ = problem
+    if max(geometry.gaps) > 1 or (problem.zeros and arithmetic == FLOATS):
         return
     lanes, spread = lanes_of(machine), is_spread(geometry, lanes_of(machine))
     found = weights_of(weights, geometry, arithmetic, lanes, grouped)
@@ -124,6 +125,7 @@ def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
                     dims[3].extent,
                     1,
                     packing,
+                    problem.zeros,
                 )
                 yield with_loops(nest)
 

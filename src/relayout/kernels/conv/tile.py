@@ -112,6 +112,8 @@ class Tile:
     offset : bool
         Whether zeros of the source are another number than 0: then ``offsets`` is one of the further
         arguments.
+    centred : bool
+        Whether those of the weights are, too.
     pitch : int
         If the next tile's pixels follow this one's and are to be prefetched: bytes from one to the next,
         all of which the innermost loop of the sum goes over. 0: nothing is asked for.
@@ -135,6 +137,7 @@ class Tile:
     ahead: int = 0
     pitch: int = 0
     offset: bool = False
+    centred: bool = False
 
     @property
     def counted(self) -> dict[Loop, str]:
@@ -215,11 +218,14 @@ class _Writer:
         b, tile = self.b, self.tile
         starts = (self.offsets() if tile.offset else self.rows_outside()) * len(tile.src)
         starts = self.paired(starts) if tile.arithmetic.paired else starts
+        if tile.centred:  # behind the sums, of each pixel that of its elements
+            starts += [constant(self.sum, 0)] * len(tile.src)
         outer, inner = self.loops
         if outer:
             made = self.totals(outer, inner, starts)
         else:
             made = self.nest(inner, b["src"], self.first_row(), starts)
+        made = self.centred(made) if tile.centred else made
         sums = iter(self.apart(made) if tile.arithmetic.paired else made)
         for p, place in enumerate(tile.dst):
             for v, pieces in enumerate(tile.pieces):
@@ -308,7 +314,27 @@ class _Writer:
             first = b.gep(at, b[FIRST[count]], apart)
             return b.repeat(0, b[count], 1, [first, *found], turn, True)[1:]
 
-        return rows(list(self.counts), b.gep(b["offsets"], size), found)
+        return rows(list(self.counts), b.gep(b["offsets"], (2 + vectors) * size), found)
+
+    def centred(self, sums: list[Value]) -> list[Value]:
+        """Less the zero points of the weights, times the sum of each pixel's elements less their zero."""
+        b, tile, size = self.b, self.tile, self.sum.bytes
+        pixels, vectors = len(tile.src), len(tile.weights)
+        products = tile.arithmetic.depth * len(tile.taps)
+        products *= prod(loop.extent for loop in tile.loops if loop not in self.counts)
+        count = constant(I64, products)
+        for name in self.counts.values():
+            count = b.mul(count, b[name])
+        every = b.splat(b.resize(count, 32), self.lanes)
+        one = b.load(self.sum, b.gep(b["offsets"], size), size)
+        zero = b.mul(one, every)
+        points = [b.load(self.sum, b.gep(b["offsets"], (2 + v) * size), size) for v in range(vectors)]
+        found = []
+        for p in range(pixels):
+            pixel = b.sub(zero, sums[pixels * vectors + p])
+            for v, point in enumerate(points):
+                found.append(b.add(sums[p * vectors + v], b.mul(pixel, point)))
+        return found
 
     def turns(
         self,
@@ -409,6 +435,9 @@ class _Writer:
                 for v, y in enumerate(vectors[tap]):
                     number = p * len(tile.weights) + v
                     sums[number] = self.dot.add(every, y, sums[number])
+                if tile.centred:
+                    number = len(tile.src) * len(tile.weights) + p
+                    sums[number] = self.dot.add(every, self.dot.ones, sums[number])
         return sums
 
     def by_pairs(self, src: Value, weights: Value, sums: list[Value]) -> list[Value]:

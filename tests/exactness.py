@@ -1,0 +1,159 @@
+"""Sums of products of bytes held against their definition, for as many random configurations as one likes.
+
+Results must be the definition's, bit for bit: s32 as they are, narrower ones saturated. A configuration is a
+convolution (with groups, strides, dilation and padding, in one to three spatial axes), an inner product or a
+matrix product, with channels that leave tails of all sorts, in formats that are read where they lie and in
+others; its numbers are random or the extremes of their types, zero points too. Memory is poisoned as in
+:mod:`test_products`. The tests try some; the whole is one command::
+
+    python tests/exactness.py --count 10000 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+
+import numpy as np
+
+from relayout import LayoutError, MemoryDesc
+from relayout import any as any_format
+from relayout.primitives import Convolution, InnerProduct, Matmul
+from test_products import HERE, check, on
+
+RANGES = {"u8": (0, 255), "s8": (-128, 127)}
+IMAGES = {
+    1: ("nwc", "ncw", "nCw16c"),
+    2: ("nhwc", "nchw", "nChw16c", "nChw8c", "NCHW32", "nChw4c"),
+    3: ("ndhwc", "ncdhw", "nCdhw16c"),
+}
+CHANNELS = (1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 20, 31, 32, 33, 48, 64, 65, 66)
+
+
+def configuration(draw: random.Random):
+    """A primitive, and its zero points (as arrays, by name)."""
+    kinds = draw.choice(("u8", "u8", "s8")), "s8", draw.choice(("s32", "s32", "s32", "s8", "u8"))
+    make = draw.choice((_convolution, _convolution, _convolution, _inner_product, _matmul))
+    return make(draw, kinds)
+
+
+def values(draw: random.Random, kind: str, dims: tuple[int, ...]) -> np.ndarray:
+    """Random numbers, or nothing but extremes."""
+    low, high = RANGES[kind]
+    how = draw.randrange(5)
+    if how < 2:
+        return np.full(dims, (low, high)[how], np.float64)
+    rng = np.random.default_rng(draw.getrandbits(32))
+    if how == 2:
+        return rng.choice([float(low), float(high)], dims)
+    return rng.integers(low, high + 1, dims).astype(np.float64)
+
+
+def _zero_points(draw: random.Random, kinds: tuple[str, str, str], outputs: int):
+    """Descriptors, and arrays."""
+    descs, arrays = {}, {}
+    how = draw.randrange(6)
+    for name, kind, counts in (
+        ("src_zero_point", kinds[0], (1,)),
+        ("weights_zero_point", kinds[1], (1, outputs)),
+    ):
+        wanted = how in ((1, 2, 3) if name[0] == "s" else (3, 4))
+        if wanted:
+            descs[name] = MemoryDesc((draw.choice(counts),), "s32", "a")
+            arrays[name] = values(draw, kind, descs[name].dims)
+    return descs, arrays
+
+
+def _convolution(draw: random.Random, kinds: tuple[str, str, str]):
+    spatial = draw.choice((1, 2, 2, 2, 3))
+    groups = draw.choice((1, 1, 1, 1, 2, 3, 8, 16, 33))
+    inputs, outputs = (draw.choice(CHANNELS[: 11 if groups > 1 else None]) for _ in range(2))
+    if groups > 3 and draw.randrange(2):
+        inputs = outputs = draw.choice((1, 1, 2, 4))
+    kernel = [draw.choice((1, 1, 2, 3)) for _ in range(spatial)]
+    sizes = [draw.randint(1, 3 if spatial == 3 else 9) + k for k in kernel]
+    src = MemoryDesc(
+        (draw.choice((1, 1, 2)), groups * inputs, *sizes), kinds[0], draw.choice(IMAGES[spatial])
+    )
+    grouped = groups > 1 or draw.randrange(8) == 0
+    filters = (*([groups] * grouped), outputs, inputs, *kernel)
+    weights = MemoryDesc(filters, "s8", any_format)
+    if draw.randrange(6) == 0:
+        plain = "g" * grouped + "oi" + "dhw"[3 - spatial :]
+        blocked = "g" * grouped + "OI" + "dhw"[3 - spatial :] + "4i16o4i"
+        weights = MemoryDesc(filters, "s8", draw.choice((plain, blocked)))
+    more = {
+        "strides": [draw.choice((1, 1, 2)) for _ in range(spatial)],
+        "dilation": [draw.choice((1, 1, 2)) for _ in range(spatial)],
+        "padding": [(draw.randrange(3), draw.randrange(3)) for _ in range(spatial)],
+    }
+    descs, arrays = _zero_points(draw, kinds, groups * outputs)
+    dims = Convolution(src, weights, **more).dst.dims
+    dst = MemoryDesc(dims, kinds[2], draw.choice(IMAGES[spatial]))
+    bias = (
+        MemoryDesc((groups * outputs,), "s32", "a") if kinds[2] == "s32" and draw.randrange(3) == 0 else None
+    )
+    return Convolution(src, weights, bias, dst, **more, **descs), arrays
+
+
+def _inner_product(draw: random.Random, kinds: tuple[str, str, str]):
+    spatial = draw.choice((0, 0, 1, 2))
+    sizes = tuple(draw.randint(1, 4) for _ in range(spatial))
+    inputs, outputs = draw.choice((*CHANNELS, 200, 515)), draw.choice(CHANNELS)
+    form = draw.choice(IMAGES[spatial]) if spatial else draw.choice(("nc", "cn"))
+    src = MemoryDesc((draw.choice((1, 2, 5, 17)), inputs, *sizes), kinds[0], form)
+    descs, arrays = _zero_points(draw, kinds, outputs)
+    weights = MemoryDesc((outputs, inputs, *sizes), "s8", any_format)
+    return InnerProduct(src, weights, dst=MemoryDesc((src.dims[0], outputs), kinds[2], "nc"), **descs), arrays
+
+
+def _matmul(draw: random.Random, kinds: tuple[str, str, str]):
+    many = draw.choice((0, 0, 2, 3))
+    m, k, n = draw.choice((1, 2, 7, 20, 40)), draw.choice((*CHANNELS, 200)), draw.choice(CHANNELS)
+    front, letters = ((many,), ("abc", "acb")) if many else ((), ("ab", "ba"))
+    src = MemoryDesc((*front, m, k), kinds[0], draw.choice(letters))
+    shared = (1,) if many and draw.randrange(3) == 0 else front
+    weights = MemoryDesc((*shared, k, n), "s8", draw.choice((any_format, *letters)))
+    descs, arrays = _zero_points(draw, kinds, n)
+    return Matmul(
+        src, weights, dst=MemoryDesc((*front, m, n), kinds[2], draw.choice(letters)), **descs
+    ), arrays
+
+
+def one(seed: int) -> None:
+    """Check the configuration of a seed, on a processor and with a number of threads that follow from it.
+
+    Raises
+    ------
+    AssertionError
+        The result is not the definition's.
+    """
+    draw = random.Random(seed)
+    with on(draw.choice((*HERE, *HERE[-1:] * 4)), draw.choice((1, 2, 3))):
+        made, arrays = configuration(draw)
+        for name, kind in (("src", made.src.dtype.name), ("weights", "s8")):
+            arrays[name] = values(draw, kind, made.descs[name].dims)
+        check(made, seed, arrays)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0, help="that of the first one")
+    given = parser.parse_args()
+    begin, failed = time.monotonic(), []
+    for seed in range(given.seed, given.seed + given.count):
+        try:
+            one(seed)
+        except (AssertionError, LayoutError) as error:  # noqa: PERF203
+            failed.append(seed)
+            print(f"seed {seed}: {error}", flush=True)
+    seconds = time.monotonic() - begin
+    print(f"{given.count} configurations in {seconds:.0f} s, {len(failed)} failed {failed[:20]}")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

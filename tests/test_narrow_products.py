@@ -1,0 +1,265 @@
+"""Sums of products of bytes and of bf16: exactness, bounds, zero points, and the instructions for them."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+import numpy as np
+import pytest
+
+import exactness
+import relayout as rl
+from relayout import LayoutError, MemoryDesc
+from relayout.primitives import Convolution, InnerProduct, Matmul
+from test_products import DOTS, check, compiles, desc, on, problem, products, random_values
+
+machines = importlib.import_module("relayout.targets.machine")
+compile_ = pytest.importorskip("relayout.jit.compile")
+
+dots = pytest.mark.skipif(not DOTS, reason="this processor has no instructions for it")
+COUNT = 25  # configurations of one test
+
+
+@compiles
+@pytest.mark.parametrize("first", range(0, 300, COUNT))
+def test_bytes_are_exact(first):
+    """Bit for bit the definition's; ``exactness.py`` tries as many as one likes."""
+    for seed in range(first, first + COUNT):
+        exactness.one(seed)
+
+
+# -- bf16 ---------------------------------------------------------------------------------------------------
+
+
+def widened(shape, rng, exponents):
+    """Random bf16 of some magnitudes, as f64."""
+    return (
+        rl.tensor(rng.standard_normal(shape) * 2.0 ** rng.integers(*exponents, shape), dtype="bf16")
+        .numpy()
+        .astype(np.float64)
+    )
+
+
+@dots
+@pytest.mark.parametrize("exponents", [(-3, 3), (-70, -60), (-66, -62), (-126, 0), (-133, -120)])
+def test_sums_of_bf16_are_within_their_bound(exponents):
+    """Each of K sums is rounded once to f32, and what is subnormal counts as zero."""
+    rng = np.random.default_rng(0)
+    for k in (1, 2, 3, 64, 333):
+        src, weights = widened((20, k), rng, exponents), widened((k, 33), rng, exponents)
+        made = Matmul(desc((20, k), "ab", "bf16"), desc((k, 33), rl.any, "bf16"), dst=desc((20, 33), "ab"))
+        assert "vdpbf16ps" in made.implementation
+        given = (rl.tensor(x, made.descs[n].layout, "bf16") for n, x in (("src", src), ("weights", weights)))
+        found = made(*given).numpy().astype(np.float64)
+        sums = abs(src) @ abs(weights)
+        lost = abs(src).sum(1)[:, None] + abs(weights).sum(0)[None] + k
+        allowed = k * 2.0**-24 * sums + 2.0**-126 * lost
+        assert (abs(found - src @ weights) <= allowed).all()
+
+
+@dots
+def test_subnormal_bf16_count_as_zero():
+    src, weights = np.full((1, 2), 2.0**-127), np.full((2, 16), 2.0**20)
+    made = Matmul(desc((1, 2), "ab", "bf16"), desc((2, 16), rl.any, "bf16"), dst=desc((1, 16), "ab"))
+    given = (rl.tensor(x, made.descs[n].layout, "bf16") for n, x in (("src", src), ("weights", weights)))
+    assert not made(*given).numpy().any()
+
+
+@dots
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_bf16_weights_of_taps_outside_count(value):
+    """As those of f32 do: zero times NaN, or infinity, is NaN."""
+    rng = np.random.default_rng(0)
+    for form in ("nhwc", "nChw16c"):
+        for tap in np.ndindex(3, 3):
+            for channel in (2, 3):
+                made = problem(((1, 16, 5, 6), form), (20, 16, 3, 3), 1, 1, ("bf16", "bf16", "f32"))
+                weights = rng.standard_normal(made.weights.dims)
+                weights[(1, channel, *tap)] = value
+                check(made, arrays={"weights": weights}, kernel=True)
+
+
+# -- formats ------------------------------------------------------------------------------------------------
+
+
+@dots
+@pytest.mark.parametrize(
+    ("kinds", "form"),
+    [
+        (("u8", "s8", "s32"), "OIhw4i16o4i"),
+        (("s8", "s8", "s32"), "OhwI16o4i"),
+        (("u8", "s8", "s32"), "OIhw16i64o4i"),
+        (("bf16", "bf16", "f32"), "OIhw16i16o2i"),
+        (("bf16", "bf16", "f32"), "OIhw8i16o2i"),
+    ],
+)
+def test_packings_of_the_same_digits_are_read_as_they_are(kinds, form):
+    made = problem(((1, 64, 6, 7), "nhwc"), (64, 64, 3, 3), 1, 1, kinds, plain=form)
+    assert not re.search("weights packed|reordered", made.implementation)
+    check(made, kernel=True)
+
+
+@dots
+def test_any_answers_the_format_of_the_instruction():
+    for kinds, form in ((("u8", "s8", "s32"), "OhwI16o4i"), (("bf16", "bf16", "bf16"), "OhwI16o2i")):
+        made = problem(((1, 64, 6, 7), "nhwc"), (64, 64, 3, 3), 1, 1, kinds)
+        assert made.weights == desc((64, 64, 3, 3), form, kinds[1])
+        assert "weights packed" not in made.implementation
+    made = Matmul(
+        desc((8, 64), "ab", "u8"), desc((64, 64), "BA16a64b4a", "s8"), dst=desc((8, 64), "ab", "s32")
+    )
+    assert "vpdpbusd" in made.implementation
+    assert "reordered" not in made.implementation
+
+
+# -- zero points --------------------------------------------------------------------------------------------
+
+
+def point(count=1, kind="s32"):
+    return MemoryDesc((count,), kind, "a")
+
+
+def test_zero_points_are_checked():
+    src, weights = desc((1, 4, 5, 5), "nhwc", "u8"), desc((8, 4, 1, 1), rl.any, "s8")
+    for named, says in (
+        ({"src_zero_point": point(2)}, r"src_zero_point .* must be a vector of 1 s32"),
+        ({"src_zero_point": point(1, "u8")}, "must be a vector of 1 s32"),
+        ({"weights_zero_point": point(4)}, r"weights_zero_point .* must be a vector of 1 or 8 s32"),
+    ):
+        with pytest.raises(LayoutError, match=says):
+            Convolution(src, weights, **named)
+    with pytest.raises(LayoutError, match=r"src_zero_point .* is for integers, and src is f32"):
+        Matmul(desc((3, 4), "ab"), desc((4, 5)), src_zero_point=point())
+    with pytest.raises(LayoutError, match=r"weights_zero_point .* is for integers, and weights is f32"):
+        InnerProduct(desc((3, 4), "nc"), desc((5, 4)), weights_zero_point=point())
+
+
+def test_padding_is_real_zero():
+    """Neither the stored zero nor the zero point adds anything outside."""
+    src, weights = desc((1, 1, 1, 1), "nhwc", "u8"), desc((1, 1, 3, 3), "oihw", "s8")
+    made = Convolution(src, weights, dst=desc((1, 1, 1, 1), "nhwc", "s32"), padding=1, src_zero_point=point())
+    given = np.full((1, 1, 1, 1), 7, "u1"), np.full((1, 1, 3, 3), 2, "i1"), np.full(1, 10, "i4")
+    assert made.reference(*given).item() == made(*given).numpy().item() == (7 - 10) * 2
+
+
+@compiles
+def test_bias_and_scale_come_behind_zero_points():
+    rng = np.random.default_rng(0)
+    for kind in ("u8", "s8"):
+        made = problem(
+            ((2, 20, 6, 5), "nhwc"),
+            (33, 20, 3, 3),
+            1,
+            1,
+            (kind, "s8", "u8"),
+            ops="relu",
+            bias=MemoryDesc((33,), "f32", "a"),
+            scale=MemoryDesc((33,), "f32", "a"),
+            src_zero_point=point(),
+            weights_zero_point=point(33),
+        )
+        arrays = {
+            "src_zero_point": [3],
+            "weights_zero_point": rng.integers(-5, 5, 33),
+            "scale": rng.random(33) * 1e-3,
+            "bias": rng.random(33) * 100,
+        }
+        check(made, arrays=arrays, kernel=True)
+
+
+@compiles
+def test_zero_points_may_be_parts_of_something_longer():
+    rng = np.random.default_rng(0)
+    descs = {
+        "src_zero_point": MemoryDesc((1,), "s32", rl.Layout((1,), "a", offset=7)),
+        "weights_zero_point": MemoryDesc((20,), "s32", rl.Layout((20,), "a", offset=3)),
+    }
+    for filters in ((20, 16, 3, 3), (20, 1, 1, 3, 3)):
+        channels = 16 if len(filters) == 4 else 20
+        made = problem(((1, channels, 6, 5), "nhwc"), filters, 1, 1, ("s8", "s8", "s32"), **descs)
+        arrays = {name: rng.integers(-9, 9, one.dims) for name, one in descs.items()}
+        check(made, arrays=arrays, kernel=True)
+
+
+# -- instructions -------------------------------------------------------------------------------------------
+
+
+def assembly(made, cpu, monkeypatch):
+    """What a primitive becomes on a processor that need not be this one."""
+    target, modules = machines.machine(cpu, "x86_64-unknown-linux-gnu"), []
+    monkeypatch.setattr(machines, "host", lambda: target)
+    monkeypatch.setattr(products, "reorder_step", lambda src, dst, one, two: products.Step(None, one, two))
+
+    def recalled(problem, imported, make, machine):
+        modules.append(make().ir)
+        return [None], ""
+
+    monkeypatch.setattr(compile_, "recalled", recalled)
+    products._products.cache_clear()
+    assert products.products(made()) is not None
+    products._products.cache_clear()
+    return compile_._target(target, 2).emit_assembly(machines.llvm().parse_assembly(modules.pop()))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "bytes_", "bf16"),
+    [
+        ("x86-64-v3", 0, 0),
+        ("x86-64-v4", 0, 0),
+        ("skylake-avx512", 0, 0),
+        ("cascadelake", 1, 0),
+        ("icelake-server", 1, 0),
+        ("cooperlake", 1, 1),
+        ("sapphirerapids", 1, 1),
+        ("znver4", 1, 1),
+    ],
+)
+def test_instructions_are_those_of_the_processor(cpu, bytes_, bf16, monkeypatch):
+    def made(*kinds):
+        def now():
+            one = problem(((1, 128, 6, 7), "nhwc"), (32, 128, 3, 3), 1, 1, kinds)
+            return one._as_products(one.descs)
+
+        return now
+
+    for source in ("u8", "s8"):
+        code = assembly(made(source, "s8", "s32"), cpu, monkeypatch)
+        assert ("vpdpbusd" in code) == bool(bytes_), cpu
+        assert not re.search("vpdpbusds|vpmaddubsw", code)  # they saturate
+        assert ("vpmaddwd" in code) != bool(bytes_)
+    code = assembly(made("bf16", "bf16", "f32"), cpu, monkeypatch)
+    assert ("vdpbf16ps" in code) == bool(bf16), cpu
+    assert ("vfmadd" in code) != bool(bf16)
+
+
+@dots
+def test_tiles_spill_nothing(monkeypatch):
+    """Sums stay in registers: no vector goes to the stack in a function of tiles."""
+    for kinds in (("u8", "s8", "s32"), ("s8", "s8", "s32"), ("bf16", "bf16", "f32")):
+
+        def made(kinds=kinds):
+            one = problem(((1, 64, 14, 14), "nhwc"), (64, 64, 1, 1), kinds=kinds)
+            return one._as_products(one.descs)
+
+        code = assembly(made, "znver4", monkeypatch)
+        assert not re.search(r"vmov\w+\s+%zmm\d+, -?\d*\(%rsp\)", code)
+
+
+@dots
+def test_all_of_it_with_any_number_of_threads_gives_the_same_bits():
+    for kinds, more in (
+        (("u8", "s8", "s32"), {"src_zero_point": point(), "weights_zero_point": point(40)}),
+        (("s8", "s8", "s32"), {"src_zero_point": point()}),
+        (("bf16", "bf16", "f32"), {}),
+    ):
+        found = []
+        for threads in (1, 2, 5):
+            with on("znver4", threads):
+                made = problem(((2, 32, 9, 8), "nhwc"), (40, 32, 3, 3), 1, 1, kinds, **more)
+                rng = np.random.default_rng(5)
+                arrays = {name: random_values(made.descs[name], rng) for name in ("src", "weights")}
+                arrays |= {name: np.arange(one.dims[0]) % 7 for name, one in more.items()}
+                found.append(check(made, arrays=arrays, threads=threads, kernel=True))
+        for other in found[1:]:
+            np.testing.assert_array_equal(other, found[0])
