@@ -26,8 +26,8 @@ class Convolution(Operation):
                                 src[n, g i, y * stride + r * dilation - padding, x ...]
 
     Integers that stand for real numbers have *zero points*, which are taken off first: off the source, and
-    off the weights of each output channel. What lies outside the source counts as real zero, stored or not, as in
-    ONNX's ``QLinearConv`` and in oneDNN.
+    off the weights of each output channel. What lies outside the source counts as real zero, stored or not,
+    as in ONNX's ``QLinearConv`` and in oneDNN.
     """
 
     kind = "convolution"
