@@ -73,7 +73,9 @@ def _convolution(draw: random.Random, kinds: tuple[str, str, str]):
     if groups > 3 and draw.randrange(2):
         inputs = outputs = draw.choice((1, 1, 2, 4))
     kernel = [draw.choice((1, 1, 2, 3)) for _ in range(spatial)]
-    sizes = [draw.randint(1, 3 if spatial == 3 else 9) + k for k in kernel]
+    dilation = [draw.choice((1, 1, 2)) for _ in range(spatial)]
+    room = 3 if spatial == 3 else 9
+    sizes = [draw.randint(1, room) + (k - 1) * gap for k, gap in zip(kernel, dilation, strict=True)]
     src = MemoryDesc(
         (draw.choice((1, 1, 2)), groups * inputs, *sizes), kinds[0], draw.choice(IMAGES[spatial])
     )
@@ -86,7 +88,7 @@ def _convolution(draw: random.Random, kinds: tuple[str, str, str]):
         weights = MemoryDesc(filters, "s8", draw.choice((plain, blocked)))
     more = {
         "strides": [draw.choice((1, 1, 2)) for _ in range(spatial)],
-        "dilation": [draw.choice((1, 1, 2)) for _ in range(spatial)],
+        "dilation": dilation,
         "padding": [(draw.randrange(3), draw.randrange(3)) for _ in range(spatial)],
     }
     descs, arrays = _zero_points(draw, kinds, groups * outputs)
