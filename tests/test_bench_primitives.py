@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 
@@ -17,6 +19,7 @@ import relayout as rl
 from relayout.bench import peak, plot, primitives
 from relayout.bench.measure import OURS, Spread
 from relayout.bench.networks import (
+    TYPES,
     BackwardData,
     BackwardWeights,
     Conv,
@@ -27,15 +30,16 @@ from relayout.bench.networks import (
     products,
     resnet,
 )
-from relayout.bench.operands import TOLERANCE, difference, operands
+from relayout.bench.operands import TOLERANCE, difference, operands, tolerance
 from relayout.bench.ours import FORMATS, Ours
+from relayout.bench.peers.dnnl import Refused
 from relayout.bench.peers.primitives import all_peers
 from relayout.bench.peers.primitives.contestant import Computation
 from relayout.bench.primitives import NETWORKS, PEAK, QUICK, Result, Task, measured, tasks
 from relayout.bench.primitives_report import Report, as_json
 from relayout.cli import application
-from relayout.jit.compile import assemble, available
-from relayout.targets.machine import machine
+from relayout.jit.compile import _target, assemble, available
+from relayout.targets.machine import llvm, machine
 from strategies import examples
 
 RESIDUAL = {"ResNet-50": {}, "ResNeXt-101": {"depths": (3, 4, 23, 3), "groups": 32, "width": 128}}
@@ -118,6 +122,15 @@ class TestTasks:
         with pytest.raises(rl.LayoutError, match=r"none of \d+ layers has 'nothing' in it"):
             tasks(texts=["nothing"])
 
+    @pytest.mark.parametrize("kind", TYPES)
+    def test_data_types(self, kind):
+        found = tasks(texts=["stage1.1.", "attention"], batches=[1], dtype=kind)
+        assert {task.dtype for task in found} == {kind}
+        if kind != "f32":
+            assert {type(task.work) for task in found} == {Conv, Product}
+            assert all(kind in task.group and f"--dt={kind}" in str(task) for task in found)
+            assert len(set(map(str, found))) == len(found)
+
 
 class TestPeak:
     @pytest.mark.parametrize(
@@ -130,6 +143,13 @@ class TestPeak:
     def test_calls_no_library(self, cpu, triple):
         target = machine(cpu, triple)
         assert b"fma" not in assemble(peak.ir(target), target)  # as a symbol's name
+
+    @pytest.mark.parametrize("instruction", peak.INSTRUCTIONS)
+    def test_is_of_its_instruction(self, instruction):
+        target = machine("znver4", "x86_64-unknown-linux-gnu")
+        code = _target(target, 2).emit_assembly(llvm().parse_assembly(peak.ir(target, instruction)))
+        assert code.count({"fma": "vfmadd"}.get(instruction, instruction)) == peak.CHAINS
+        assert not re.search(r"zmm\d+, -?\d*\(%rsp\)", code)
 
     def test_does_what_it_counts(self, monkeypatch):
         """Sums of all chains approach 1, so the total is their number; a share does the same as all."""
@@ -211,6 +231,22 @@ class TestPeers:
             computation.run()
             assert difference(expected, computation.result()) is None, computation.implementation
 
+    @pytest.mark.parametrize("kind", [kind for kind in TYPES if kind != "f32"])
+    def test_agree_in_narrow_types(self, kind):
+        peers = [peer for peer in all_peers() if peer.name == "oneDNN" and peer.available() is not None]
+        for work in (
+            Conv("mine", 2, 20, 7, 6, 24, 3, 3, 1, 1, dtype=kind),
+            Product("mine", 9, 64, 40, dtype=kind),
+        ):
+            given = operands(work)
+            made = [Ours().prepare(work, given, 1)]
+            with suppress(Refused):  # f16, where the processor has no instructions for it
+                made += [one.prepare(work, given, 1) for one in peers]
+            for computation in made:
+                computation.run()
+                assert difference(made[0].result(), computation.result(), tolerance(work)) is None
+            assert np.unique(made[0].result()).size > 20  # most of what a byte holds
+
     @examples(15)
     @given(work=small_layers())
     def test_so_does_relayout(self, work):
@@ -253,7 +289,7 @@ TASK = Task("ResNet-50", 1, Conv("mine", 1, 4, 5, 5, 4, 3, 3, count=2))
 @pytest.fixture
 def no_peak(monkeypatch):
     """The peak is not measured, so that hosts without machine code can run the tests, and fast."""
-    monkeypatch.setattr(primitives, "yardstick", lambda count: peak.Yardstick(lambda: None, 1000))
+    monkeypatch.setattr(primitives, "yardstick", lambda *_: peak.Yardstick(lambda: None, 1000))
 
 
 class TestMeasuring:

@@ -36,6 +36,7 @@ from relayout.errors import LayoutError
 
 __all__ = [
     "PICTURE",
+    "TYPES",
     "BackwardData",
     "BackwardWeights",
     "Block",
@@ -43,6 +44,7 @@ __all__ = [
     "Forward",
     "Product",
     "Residual",
+    "Types",
     "backward_data",
     "backward_weights",
     "convolutions",
@@ -52,13 +54,36 @@ __all__ = [
     "resnet",
 ]
 
+
+class Types(NamedTuple):
+    """The data types of a layer's operands; biases are f32."""
+
+    src: str
+    weights: str
+    dst: str
+
+    @property
+    def whole(self) -> bool:
+        """Whether they are integers, whose sums are scaled."""
+        return self.weights == "s8"
+
+
+TYPES = {
+    "f32": Types("f32", "f32", "f32"),
+    "bf16": Types("bf16", "bf16", "bf16"),
+    "f16": Types("f16", "f16", "f16"),
+    "u8s8": Types("u8", "s8", "u8"),
+    "s8s8": Types("s8", "s8", "s8"),
+}
+"""What layers are measured in: by the types of source and weights, or by the only one."""
+
 PICTURE = 224  # height and width of the input
 CLASSES = 1000
 
 
 @dataclass(frozen=True)
 class Conv:
-    """One convolution of f32, with a bias.
+    """One convolution, with a bias.
 
     Attributes
     ----------
@@ -74,6 +99,8 @@ class Conv:
         Each group has ``ic // groups`` inputs and ``oc // groups`` outputs.
     count : int
         How often the network has it.
+    dtype : str
+        The data types, one of :data:`TYPES`.
 
     Examples
     --------
@@ -96,6 +123,12 @@ class Conv:
     padding: int = 0
     groups: int = 1
     count: int = 1
+    dtype: str = "f32"
+
+    @property
+    def types(self) -> Types:
+        """The data types of its operands."""
+        return TYPES[self.dtype]
 
     @property
     def oh(self) -> int:
@@ -221,6 +254,8 @@ class Product:
     weights : str
         The tag of the second matrix: "any" for weights, which may be packed beforehand and come with a bias;
         "ab" or "ba" for what another layer has written so.
+    dtype : str
+        The data types, one of :data:`TYPES`.
 
     Examples
     --------
@@ -234,6 +269,12 @@ class Product:
     n: int
     count: int = 1
     weights: str = "any"
+    dtype: str = "f32"
+
+    @property
+    def types(self) -> Types:
+        """The data types of its operands."""
+        return TYPES[self.dtype]
 
     @property
     def has_bias(self) -> bool:

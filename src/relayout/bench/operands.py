@@ -20,7 +20,7 @@ from relayout.bench.networks import BackwardData, BackwardWeights, Conv, Forward
 from relayout.bench.passes import Pass
 from relayout.bench.recurrent import Recurrent
 
-__all__ = ["SEED", "TOLERANCE", "Operands", "Work", "difference", "operands"]
+__all__ = ["SEED", "TOLERANCE", "Operands", "Work", "difference", "operands", "tolerance"]
 
 Work = Conv | Product | Forward | Pass | Recurrent
 Floats = NDArray[np.float32]
@@ -38,6 +38,8 @@ class Operands(NamedTuple):
     src: Floats
     weights: Floats
     bias: Floats | None
+    scale: Floats | None = None
+    """Of sums of integers: the factor by which they become real numbers."""
     diff: Floats | None = None
     """Of a gradient of what has no weights: what comes in."""
 
@@ -55,16 +57,41 @@ def operands(work: Work) -> Operands:
         return Operands(src, np.empty(0, np.float32), None)
     if isinstance(work, Pass):
         diff = generator.standard_normal(work.dst_dims, np.float32) if work.backward else None
-        return Operands(src, np.empty(0, np.float32), None, diff)
+        return Operands(src, np.empty(0, np.float32), None, diff=diff)
     weights = generator.standard_normal(work.weights_dims, np.float32)
-    weights /= math.sqrt(work.flops / 2 / math.prod(work.dst_dims))  # what one result is a sum of
+    products = work.flops / 2 / math.prod(work.dst_dims)  # what one result is a sum of
+    if isinstance(work, Conv | Product) and work.types.whole:
+        return _integers(work, products, generator)
+    weights /= math.sqrt(products)
     gradient = isinstance(work, BackwardData | BackwardWeights)
     has_bias = work.has_bias if isinstance(work, Product) else not gradient
     return Operands(src, weights, generator.standard_normal(work.bias_dims, np.float32) if has_bias else None)
 
 
-def difference(expected: Floats, found: Floats) -> str | None:
-    """How far a result is from another one; None within the tolerance.
+def _integers(work: Conv | Product, products: float, generator: np.random.Generator) -> Operands:
+    """Operands of any integers, and a scale that makes most results fit a byte."""
+    low = 0 if work.types.src == "u8" else -128
+    src, weights = (
+        generator.integers(least, least + 256, dims).astype(np.float32)
+        for least, dims in ((low, work.src_dims), (-128, work.weights_dims))
+    )
+    has_bias = not isinstance(work, Product) or work.has_bias
+    bias = generator.standard_normal(work.bias_dims, np.float32) if has_bias else None
+    return Operands(src, weights, bias, np.full(1, 2**-8 / math.sqrt(products), np.float32))
+
+
+def tolerance(work: Work) -> float:
+    """How far results may be apart, as a share of the largest one: a rounding of their data type.
+
+    >>> tolerance(Product("mine", 2, 3, 4)) == TOLERANCE, tolerance(Product("mine", 2, 3, 4, dtype="bf16"))
+    (True, 0.0078125)
+    """
+    kind = work.types.dst if isinstance(work, Conv | Product) else "f32"
+    return {"bf16": 2**-7, "f16": 2**-10, "u8": 2**-7, "s8": 2**-6}.get(kind, TOLERANCE)
+
+
+def difference(expected: Floats, found: Floats, allowed: float = TOLERANCE) -> str | None:
+    """How far a result is from another one; None within what is allowed.
 
     >>> difference(np.float32([1, 2]), np.float32([1, 2.00001]))
     >>> difference(np.float32([1, 2]), np.float32([1, 2.1]))
@@ -75,6 +102,6 @@ def difference(expected: Floats, found: Floats) -> str | None:
     largest = float(np.max(np.abs(expected), initial=np.finfo(np.float32).tiny))
     with np.errstate(invalid="ignore"):  # infinities differ by NaN, which is over any tolerance
         error = float(np.max(np.abs(found - expected), initial=0)) / largest
-    if error <= TOLERANCE:
+    if error <= allowed:
         return None
-    return f"differs by {error:.2g} of the largest value, {TOLERANCE:g} is allowed"
+    return f"differs by {error:.2g} of the largest value, {allowed:g} is allowed"

@@ -84,11 +84,13 @@ class Ours:
         read, second, written = NAMES.get(type(work), ("src", "weights", "dst"))
         descs = primitive.descs
         given = {
-            name: rl.tensor(array).reorder(descs[name])
+            name: rl.tensor(array, dtype=descs[name].dtype).reorder(descs[name])
             for name, array in ((read, operands.src), (second, operands.weights))
         }
         if operands.bias is not None:
             given["bias"] = rl.tensor(operands.bias.reshape(primitive.bias.dims))
+        if operands.scale is not None:
+            given["scale"] = rl.tensor(operands.scale)
         target = Tensor(descs[written], allocate(descs[written]))
         formats = (descs[name] for name in (read, second, written))
         return Computation(
@@ -118,11 +120,13 @@ def _convolution(work: Conv, format: str | None) -> Any:
         if isinstance(work, BackwardWeights):
             return _kind("ConvolutionBackwardWeights")(forward, diff_weights=rl.any)
         return _kind("ConvolutionBackwardData")(forward, weights=rl.any)
+    types = work.types
     return _kind("Convolution")(
-        MemoryDesc(work.src_dims, "f32", chosen),
-        MemoryDesc(work.weights_dims, "f32", rl.any),
+        MemoryDesc(work.src_dims, types.src, chosen),
+        MemoryDesc(work.weights_dims, types.weights, rl.any),
         MemoryDesc(work.bias_dims, "f32", "a"),
-        MemoryDesc(work.dst_dims, "f32", chosen),
+        MemoryDesc(work.dst_dims, types.dst, chosen),
+        scale=MemoryDesc((1,), "f32", "a") if types.whole else None,
         strides=work.stride,
         padding=work.padding,
     )
@@ -130,11 +134,13 @@ def _convolution(work: Conv, format: str | None) -> Any:
 
 def _product(work: Product) -> Any:
     second = rl.any if work.weights == "any" else work.weights
+    types = work.types
     return _kind("Matmul")(
-        MemoryDesc(work.src_dims, "f32", rl.any),
-        MemoryDesc(work.weights_dims, "f32", second),
+        MemoryDesc(work.src_dims, types.src, rl.any),
+        MemoryDesc(work.weights_dims, types.weights, second),
         MemoryDesc(work.bias_dims, "f32", "a") if work.has_bias else None,
-        MemoryDesc(work.dst_dims, "f32", rl.any),
+        MemoryDesc(work.dst_dims, types.dst, rl.any),
+        scale=MemoryDesc((1,), "f32", "a") if types.whole else None,
     )
 
 

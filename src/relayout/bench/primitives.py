@@ -8,7 +8,8 @@ multiplications and additions in registers (:mod:`relayout.bench.peak`), measure
 
 so 1 is what no library can reach, and 1 / ratio is the share of the peak. A sum over the layers of a network
 is one of ratios, each weighted by the time at the peak and by how often the network has the layer: it is not
-disturbed by a clock that changes between two layers.
+disturbed by a clock that changes between two layers. In narrow data types (``--dtype``) the peak is that of
+the instruction which adds up their products.
 
 Everybody has laid out the source and packed the weights before; only the primitive is timed
 (:mod:`relayout.bench.peers.primitives`). Relayout has measured its schedules before, as the first calls of a
@@ -38,18 +39,30 @@ Depthwise convolutions read and write as much as they compute; their share of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from relayout.bench.load import Load, disturbed
 from relayout.bench.measure import OURS, Spread, Stopwatch, figures, in_rounds
-from relayout.bench.networks import Conv, Forward, backward_data, backward_weights, convolutions, products
-from relayout.bench.operands import Floats, Operands, Work, difference, operands
+from relayout.bench.networks import (
+    TYPES,
+    BackwardData,
+    BackwardWeights,
+    Conv,
+    Forward,
+    Product,
+    backward_data,
+    backward_weights,
+    convolutions,
+    products,
+)
+from relayout.bench.operands import Floats, Operands, Work, difference, operands, tolerance
 from relayout.bench.passes import NETWORKS as PASSES
 from relayout.bench.passes import Pass, copying, passes
-from relayout.bench.peak import Yardstick, yardstick
+from relayout.bench.peak import Yardstick, instruction_of, yardstick
 from relayout.bench.peers.primitives.contestant import Computation, Contestant
 from relayout.bench.recurrent import BATCHES, CELLS, Recurrent, layers
+from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
 
 __all__ = ["NETWORKS", "PEAK", "Result", "Task", "measured", "tasks"]
@@ -76,7 +89,13 @@ class Task:
     def group(self) -> str:
         """What is summed up together."""
         way = f" {self.work.way}" if isinstance(self.work, Pass | Recurrent) else ""
-        return f"{self.network}{way}, batch {self.batch}"
+        kind = self.dtype * (self.dtype != "f32")
+        return f"{self.network}{way}{f' {kind}' * bool(kind)}, batch {self.batch}"
+
+    @property
+    def dtype(self) -> str:
+        """The data types, one of :data:`~relayout.bench.networks.TYPES`."""
+        return self.work.dtype if isinstance(self.work, Conv | Product) else "f32"
 
     @property
     def weight(self) -> int:
@@ -89,7 +108,8 @@ class Task:
         return self.work.bytes if isinstance(self.work, Pass) else self.work.flops
 
     def __str__(self) -> str:
-        return f"{self.network} {self.work}"
+        kind = f" --dt={self.dtype}" * (self.dtype != "f32")
+        return f"{self.network} {self.work}{kind}"
 
 
 @dataclass(frozen=True)
@@ -144,6 +164,7 @@ def tasks(
     networks: Sequence[str] = (),
     batches: Sequence[int] | None = None,
     texts: Sequence[str] = (),
+    dtype: str = "f32",
 ) -> list[Task]:
     """Choose what to measure.
 
@@ -157,11 +178,20 @@ def tasks(
         Pictures or sequences at a time; without them 1 and 8, of recurrent layers 1, 16 and 64.
     texts : sequence of str
         Only layers whose line has one of these texts in it; empty: all.
+    dtype : str
+        The data types, one of :data:`~relayout.bench.networks.TYPES`: of convolutions and matrix products,
+        all that there is in others than f32.
 
     Raises
     ------
     LayoutError
         There is no such network, or no layer is left.
+
+    Examples
+    --------
+    >>> [task] = tasks(networks=["ResNet-50"], batches=[8], texts=["conv1"], dtype="u8s8")
+    >>> task.group, task.work.types.src
+    ('ResNet-50 u8s8, batch 8', 'u8')
     """
     wanted = {name for text in networks for name in _named(text)} if networks else NETWORKS
     found = [
@@ -172,6 +202,13 @@ def tasks(
         for work in make(batch)
         if not quick or (not isinstance(work, Forward) and work.name in QUICK)
     ]
+    if dtype != "f32":
+        found = [
+            replace(task, work=replace(task.work, dtype=dtype))
+            for task in found
+            if isinstance(task.work, Conv | Product)
+            and not isinstance(task.work, BackwardData | BackwardWeights)
+        ]
     chosen = [task for task in found if not texts or any(text in str(task) for text in texts)]
     if not chosen:
         asked = ", ".join(map(repr, texts)) or "which a quick run measures"
@@ -221,7 +258,7 @@ def measured(
     load = load or Load()
     given = operands(task.work)
     for count in threads:
-        ideal = copying(task.work, count) if isinstance(task.work, Pass) else yardstick(count)
+        ideal = copying(task.work, count) if isinstance(task.work, Pass) else _ideal(task, count)
         ready, notes = _ready(task.work, given, count, contestants)
         watches = {PEAK: Stopwatch(ideal.run)} | {name: Stopwatch(c.run) for name, c in ready.items()}
         span = seconds * (LONGER if isinstance(task.work, Forward) else 1)
@@ -232,6 +269,12 @@ def measured(
         yield Result(
             task, count, **figures(samples, PEAK), implementations=how, notes=notes, others=load.others()
         )
+
+
+def _ideal(task: Task, threads: int) -> Yardstick:
+    """The processor's peak for the data types of a task."""
+    types = TYPES[task.dtype]
+    return yardstick(threads, instruction_of(as_dtype(types.src), as_dtype(types.weights)))
 
 
 def _at_the_peak(task: Task, ideal: Yardstick, times: Sequence[float]) -> list[float]:
@@ -257,7 +300,7 @@ def _ready(
             continue
         ready[contestant.name] = made
         first = found if first is None else first
-        note = difference(first, found)
+        note = difference(first, found, tolerance(work))
         if note is not None:
             notes[contestant.name] = note
     return ready, notes

@@ -229,6 +229,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
         "relayout bench primitives --quick",
         "relayout bench primitives --network ResNet-50 --batch 1 --threads 1",
         "relayout bench primitives --network LSTM --network GRU",
+        "relayout bench primitives --network ResNet-50 --dtype u8s8 --case middle",
         "relayout bench primitives --only data --only weights --json gradients.json",
         "relayout bench primitives --case stage1.1.middle --format nhwc --format nchw",
         "relayout bench primitives --json primitives.json --plot primitives.svg",
@@ -243,6 +244,13 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     metavar="NAME",
     help="Only this network, or all with this word in their names: data and weights are gradients.",
 )
+@click.option(
+    "--dtype",
+    type=click.Choice(["f32", "bf16", "f16", "u8s8", "s8s8"]),
+    default="f32",
+    show_default=True,
+    help="Data types of convolutions and matrix products: u8s8 are sources of u8 and weights of s8.",
+)
 @click.option("--batch", "batches", type=DIMS, help="Batches. [default: 1,8; of recurrent layers 1,16,64]")
 @click.option(
     "--format",
@@ -255,6 +263,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
 def primitives(
     quick: bool,
     networks: Sequence[str],
+    dtype: str,
     batches: tuple[int, ...] | None,
     formats: Sequence[str],
     texts: Sequence[str],
@@ -269,10 +278,11 @@ def primitives(
     """Measure the layers of networks, each as a multiple of its time at the processor's peak.
 
     The peak is that of multiplications and additions in registers, with as many threads, measured in each
-    round. Relayout in the formats that it chooses and in given ones, oneDNN and PyTorch are timed in turn; of
-    whole networks also ONNX Runtime and OpenVINO. Those not installed are left out. Only the primitive is
-    timed: sources are laid out and weights are packed before. A file of --json is written anew whenever a
-    network is done, so that a run which is ended leaves what it has measured.
+    round; of narrow data types it is that of the instruction which adds up their products. Relayout in the
+    formats that it chooses and in given ones, oneDNN and PyTorch are timed in turn; of whole networks also
+    ONNX Runtime and OpenVINO. Those not installed are left out. Only the primitive is timed: sources are laid
+    out and weights are packed before. A file of --json is written anew whenever a network is done, so that a
+    run which is ended leaves what it has measured.
     """
     from relayout.bench import plot
     from relayout.bench.primitives import tasks
@@ -282,7 +292,7 @@ def primitives(
     if batches is not None and (not batches or min(batches) < 1):
         raise click.UsageError("--batch takes numbers from 1 on: 1,8", click.get_current_context())
     with misuse():
-        chosen = tasks(quick, networks, batches, texts)
+        chosen = tasks(quick, networks, batches, texts, dtype)
         plot_to = _plot_file(plot_path)
     if listed:
         _list([(task.group, str(task.work)) for task in chosen], 28, settings, output)

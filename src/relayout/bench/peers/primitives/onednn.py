@@ -36,6 +36,7 @@ from relayout.tensor import aligned
 
 __all__ = ["OneDNN"]
 
+SCALES = 4096  # DNNL_ARG_ATTR_SCALES
 FORWARD_TRAINING, FORWARD_INFERENCE, DIRECT = 64, 96, 1  # dnnl_forward_training and so on
 
 
@@ -77,6 +78,8 @@ class _Layer(Primitive):
 
     def __init__(self, library: Library, work: Conv | Product, operands: Operands, product: str) -> None:
         super().__init__(library)
+        self.types = dict(zip((SRC, WEIGHTS, DST), work.types, strict=True))
+        self.scaled = operands.scale is not None
         read, second, written = SRC, WEIGHTS, DST
         if isinstance(work, BackwardData):
             desc, read, written = self._backward_data(work), DIFF_DST, DIFF_SRC
@@ -94,6 +97,8 @@ class _Layer(Primitive):
         if operands.bias is not None:
             row = operands.bias if product != "matmul" or isinstance(work, Conv) else operands.bias[None]
             arguments.append((BIAS, self.memory(self._plain(row.shape), operands.bias)))
+        if operands.scale is not None:
+            arguments.append((SCALES | SRC, self.memory(self._plain((1,)), operands.scale)))
         self.dims = work.dst_dims
         self.chosen = library.chosen(desc, written)
         self.given = aligned(library.size(self.chosen))
@@ -111,8 +116,15 @@ class _Layer(Primitive):
     def _plain(self, dims: tuple[int, ...]) -> Handle:
         return self.described(dims, "f32", "".join(letters(len(dims))))
 
-    def _any(self, dims: tuple[int, ...]) -> Handle:
-        return self.described(dims, "f32", "any")
+    def _any(self, dims: tuple[int, ...], side: int = 0) -> Handle:
+        return self.described(dims, self.types.get(side, "f32"), "any")
+
+    def attributes(self) -> Handle:
+        """Sums of integers are scaled by what the source is."""
+        made = super().attributes()
+        if self.scaled:
+            self.library.call("dnnl_primitive_attr_set_scales_mask", made, SRC, 0)
+        return made
 
     def _backward_data(self, work: BackwardData) -> Handle:
         """Made with the forward pass of training as a hint."""
@@ -138,24 +150,24 @@ class _Layer(Primitive):
         stride, padding = (Dims(number, number) for number in (work.stride, work.padding))
         return self.primitive_desc(
             *("convolution_forward", self.library.engine, how, DIRECT),
-            *(self._any(work.src_dims), self._any(work.weights_dims)),
+            *(self._any(work.src_dims, SRC), self._any(work.weights_dims, WEIGHTS)),
             self._plain(work.bias_dims) if how == FORWARD_INFERENCE else None,
-            *(self._any(work.dst_dims), stride, Dims(0, 0), padding, padding, self.attributes()),
+            *(self._any(work.dst_dims, DST), stride, Dims(0, 0), padding, padding, self.attributes()),
         )
 
     def _matmul(self, work: Product) -> Handle:
         bias = self._plain((1, work.n)) if work.has_bias else None
-        weights = self.described(work.weights_dims, "f32", work.weights)
+        weights = self.described(work.weights_dims, work.types.weights, work.weights)
         return self.primitive_desc(
-            *("matmul", self.library.engine, self._any(work.src_dims), weights),
-            *(bias, self._any(work.dst_dims), self.attributes()),
+            *("matmul", self.library.engine, self._any(work.src_dims, SRC), weights),
+            *(bias, self._any(work.dst_dims, DST), self.attributes()),
         )
 
     def _inner_product(self, work: Product) -> Handle:
         return self.primitive_desc(
-            *("inner_product_forward", self.library.engine, FORWARD_INFERENCE, self._any(work.src_dims)),
-            *(self._any((work.n, work.k)), self._plain(work.bias_dims)),
-            *(self._any(work.dst_dims), self.attributes()),
+            *("inner_product_forward", self.library.engine, FORWARD_INFERENCE),
+            *(self._any(work.src_dims, SRC), self._any((work.n, work.k), WEIGHTS)),
+            *(self._plain(work.bias_dims), self._any(work.dst_dims, DST), self.attributes()),
         )
 
     def _laid_out(self, desc: Handle, side: int, data: Floats) -> tuple[Handle, np.ndarray]:

@@ -53,6 +53,8 @@ class PyTorch:
         """Put the operands into tensors, and find the operation."""
         if isinstance(work, Forward) or (isinstance(work, Product) and not self._multiplies(work)):
             return None
+        if isinstance(work, Conv | Product) and work.dtype != "f32":
+            return None
         if isinstance(work, BackwardData | BackwardWeights) and self.memory == "mkldnn":
             return None
         if isinstance(work, Pass) and pytorch_passes.FORMATS.get(work.format) != self.memory:
