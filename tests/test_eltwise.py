@@ -234,3 +234,32 @@ class TestErrors:
     def test_said_clearly(self, given, message):
         with pytest.raises(LayoutError, match=message):
             Eltwise(*given)
+
+
+class TestTablesOfBytes:
+    """Functions of one byte are looked up where that pays: the results are those of the usual kernel."""
+
+    @pytest.mark.parametrize("size", [1024, 1025, 1087, 1151, 1280, 5000])
+    @pytest.mark.parametrize("types", [("u8", "u8"), ("s8", "u8"), ("u8", "s8"), ("f8_e4m3", "s8")])
+    @pytest.mark.parametrize("function", [*FUNCTIONS, Function("square")])
+    def test_all_bytes(self, size, types, function):
+        source, target = (rl.dtype(one) for one in types)
+        src, dst = rl.MemoryDesc((size,), source, "a"), rl.MemoryDesc((size,), target, "a")
+        buffer = np.resize(np.arange(256, dtype=np.uint8), size)
+        found = Eltwise(src, function, dst, post_ops=["abs"])(rl.Tensor(src, buffer))
+        piece, few = rl.MemoryDesc((256,), source, "a"), rl.MemoryDesc((256,), target, "a")
+        usual = Eltwise(piece, function, few, post_ops=["abs"])(rl.Tensor(piece, buffer[:256].copy()))
+        assert (found.buffer == np.resize(usual.buffer, size)).all()
+
+    @pytest.mark.parametrize("format", ["nchw", "nChw16c", "nhwc"])
+    @pytest.mark.parametrize("function", ["relu", "exp"])
+    def test_padding_stays_zero(self, format, function):
+        check(Eltwise(rl.MemoryDesc((2, 20, 7, 9), "s8", format), function))
+
+    def test_in_place_and_on_several_threads(self):
+        desc = rl.MemoryDesc((1 << 20,), "u8", "a")
+        made = Eltwise(desc, Function("linear", -1, 255))
+        data = np.random.default_rng(0).integers(0, 256, 1 << 20).astype(np.uint8)
+        tensor = rl.Tensor(desc, data.copy())
+        made(tensor, out=tensor, threads=2)
+        assert (tensor.buffer == 255 - data).all()

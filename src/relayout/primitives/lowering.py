@@ -143,6 +143,10 @@ def elementwise(
         steps.append(step)
         scratch[name] = max(moved.required_bytes, moved.nbytes)
         names[k], given[k] = name, moved
+    if len(both) == 1 + len(constants) and not steps and not further:
+        table = _by_table(dst, names[0], given[0], expression, numbers, keeps_zero, target, note)
+        if table is not None:
+            return table
     repeated = [_repeated(desc, dst) for desc in given]
     kinds = [desc.dtype for desc in given]
     moving = [kind for kind, name in zip(kinds, names, strict=True) if name not in constants]
@@ -165,6 +169,53 @@ def elementwise(
     shared = parts > 1 and shares(machine, size)
     steps.append(Step(kernels[0], target, target, (*names, *further) or target, parts, shared))
     return Program(tuple(steps), scratch, constants, note=note)
+
+
+@locked
+def _by_table(
+    dst: MemoryDesc,
+    name: str,
+    src: MemoryDesc,
+    expression: Expression,
+    numbers: Sequence[float],
+    keeps_zero: bool,
+    target: str,
+    note: str,
+) -> Program | None:
+    """The program of a function of bytes, by a table; None where there is none, or it isn't worth making."""
+    from relayout.environment import LOADED
+    from relayout.jit.compile import Module, recalled
+    from relayout.kernels.elementwise.bytes import ENTRY, LEAST, TABLE, module, suits
+    from relayout.runtime import threads
+    from relayout.runtime.sharing import parts_of
+    from relayout.runtime.thresholds import shares, streams
+    from relayout.targets.machine import host
+    from relayout.tensor import address, aligned
+
+    machine, size = host(), dst.nbytes
+    if src.dtype.bits != 8 or dst.dtype.bits != 8 or size < LEAST or not suits(machine):
+        return None
+    if src.dims != dst.dims or not src.layout.same_bytes(dst.layout):
+        return None
+    if dst.layout.offset0 or dst.required_bytes != size or (dst.layout.has_padding and not keeps_zero):
+        return None
+    one = Layout((TABLE,), plain(1))
+    index, table = aligned(TABLE), aligned(TABLE)
+    index[:] = np.arange(TABLE)
+    every = MemoryDesc((TABLE,), dst.dtype, one)
+    made = elementwise(
+        every, {name: MemoryDesc((TABLE,), src.dtype, one)}, expression, numbers, target=target
+    )
+    if made is None:
+        return None
+    made({name: address(index), target: address(table)}, 1)
+    stream = streams(machine, 2 * size)
+    (kernel,), _ = recalled(
+        repr(("bytes", size, stream)), LOADED, lambda: Module(module(size, machine, stream), [ENTRY]), machine
+    )
+    parts, known = parts_of(2 * size, threads.count()), f"{target}: table"
+    step = Step(kernel, name, target, known, parts, parts > 1 and shares(machine, 2 * size))
+    return Program((step,), {}, {known: table}, note=note)
 
 
 def _read_by(

@@ -5,5 +5,6 @@ What is computed is an expression (:mod:`relayout.ops.expressions`).
 ========  ===================================================================================================
 ``runs``  runs of rows in the destination, and the nests around them
 ``map``   the kernel
+``bytes``  functions of one byte, as tables
 ========  ===================================================================================================
 """
