@@ -283,3 +283,74 @@ def test_what_others_read_stays() -> None:
     data = np.random.default_rng(9).integers(0, 255, (3, 17), np.uint8)
     for found, expected in zip(graph.compile()(data), evaluate(graph, data), strict=True):
         np.testing.assert_allclose(found.astype(float), expected.astype(float), rtol=1e-6)
+
+
+def defined(graph: Graph) -> list[str]:
+    """The steps of a run that no kernel does."""
+    run = graph.compile()
+    assert run.steps is not None
+    return [layer.name for layer in run.steps.layers() if "definition" in layer.implementation]
+
+
+@pytest.mark.parametrize("data", ["normal", "positive", "negative", "zero", "large"])
+def test_ranges_are_found_as_the_definition_does(data: str) -> None:
+    x = np.random.default_rng(10).standard_normal((5, 77)).astype(np.float32)
+    x = {"normal": x, "positive": abs(x), "negative": -abs(x), "zero": 0 * x, "large": 1e30 * x}[data]
+    node = Node("DynamicQuantizeLinear", ("x",), ("y", "s", "z"))
+    graph = Graph((Value("x", x.shape, x.dtype),), ("y", "s", "z"), (node,))
+    assert not defined(graph)
+    for found, expected in zip(graph.compile()(x), evaluate(graph, x), strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("written", ["integer", "real"])
+def test_dynamic_products(kind: str, rank: int, written: str) -> None:
+    rng = np.random.default_rng(11)
+    dims = (7, 40) if rank == 2 else (2, 7, 40)
+    limits = np.iinfo(kind)
+    constants = {
+        "w": rng.integers(limits.min, limits.max, (40, 24), kind, endpoint=True),
+        "sw": rng.uniform(0.001, 0.01, 24).astype(np.float32),
+        "zw": np.array(128 if kind == "uint8" else 0, kind),
+        "b": rng.standard_normal(24).astype(np.float32),
+    }
+    first = Node("DynamicQuantizeLinear", ("x",), ("q", "s", "z"))
+    if written == "integer":
+        inner: tuple[Node, ...] = (
+            Node("MatMulInteger", ("q", "w", "z", "zw"), ("a",)),
+            Node("Cast", ("a",), ("c",), {"to": 1}),
+            Node("Mul", ("s", "sw"), ("f",)),
+            Node("Mul", ("c", "f"), ("d",)),
+        )
+    else:
+        constants["zw"] = np.full(24, constants["zw"])
+        inner = (
+            Node("DequantizeLinear", ("q", "s", "z"), ("a",)),
+            Node("DequantizeLinear", ("w", "sw", "zw"), ("f",), {"axis": -1}),
+            Node("MatMul", ("a", "f"), ("d",)),
+        )
+    nodes = (first, *inner, Node("Add", ("d", "b"), ("e",)), Node("Gelu", ("e",), ("y",)))
+    graph = inferred(Graph((Value("x", dims, np.dtype(np.float32)),), ("y",), nodes, constants))
+    assert not defined(graph)
+    x = rng.standard_normal(dims).astype(np.float32)
+    np.testing.assert_allclose(graph.compile()(x)[0], evaluate(graph, x)[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_dynamic_convolution(group: int) -> None:
+    rng = np.random.default_rng(12)
+    nodes = (
+        Node("DynamicQuantizeLinear", ("x",), ("q", "s", "z")),
+        Node("ConvInteger", ("q", "w", "z"), ("a",), {"group": group, "strides": (2, 2)}),
+        Node("Cast", ("a",), ("c",), {"to": 1}),
+        Node("Mul", ("c", "s"), ("y",)),
+    )
+    constants = {"w": rng.integers(-128, 127, (16, 8 // group, 2, 2), np.int8)}
+    graph = inferred(Graph((Value("x", (2, 8, 10, 10), np.dtype(np.float32)),), ("y",), nodes, constants))
+    assert not defined(graph)
+    x = rng.standard_normal((2, 8, 10, 10)).astype(np.float32)
+    expected = evaluate(graph, x)[0]
+    np.testing.assert_allclose(graph.compile()(x)[0], expected, atol=1e-5 * np.abs(expected).max())

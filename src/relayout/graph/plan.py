@@ -30,6 +30,7 @@ from relayout.graph.listing import listed
 from relayout.graph.lowering import (  # noqa: F401 (they fill the table of rules)
     blockwise,
     cumulative,
+    dynamic,
     elementwise,
     expressions,
     gathering,

@@ -26,6 +26,7 @@ from relayout.graph.operators import (  # noqa: F401 (they fill the table)
     convolution,
     cumulative,
     detection,
+    dynamic,
     fused,
     gathering,
     gradients,

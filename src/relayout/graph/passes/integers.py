@@ -28,6 +28,7 @@ from relayout.graph.inference import inferred
 from relayout.graph.operators.integers import AVERAGE, CONV, MATMUL, WINDOWS
 from relayout.graph.operators.types import NUMBERS
 from relayout.graph.operators.windows import slide
+from relayout.graph.passes.dynamic import with_dynamic_products
 from relayout.graph.passes.elementwise import in_bytes
 from relayout.graph.passes.identities import without_identities
 from relayout.graph.passes.moving import hoisted, retyped, sunk
@@ -71,7 +72,7 @@ def in_integers(graph: Graph) -> Graph:
     """
     if not any(node.operator in QUANTISED for node in graph.nodes):
         return graph
-    graph = rewritten(inferred(graph), _plain)
+    graph = with_dynamic_products(rewritten(inferred(graph), _plain))
     graph = retyped(inferred(graph))
     for _ in range(ROUNDS):
         made = without_identities(without_requantization(hoisted(sunk(graph))))
@@ -81,7 +82,12 @@ def in_integers(graph: Graph) -> Graph:
     return in_bytes(inferred(rewritten(graph, _conv, _gemm, _matmul, _quantised)))
 
 
-QUANTISED: Final = frozenset(("QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul"))
+QUANTISED: Final = frozenset(
+    (
+        *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
+        *("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"),
+    )
+)
 
 
 def _plain(node: Node, around: Around) -> tuple[Node, ...] | None:

@@ -1,0 +1,141 @@
+"""Products of integers whose scale and zero point are found in each run, as kernels take them.
+
+::
+
+    DynamicQuantizeLinear(x)                 ReduceMin, ReduceMax, and three elementwise steps
+    Cast(MatMulInteger(a, w, z))             IntegerMatMul(a, w) - z * (sums of the columns of w)
+    MatMul(DequantizeLinear(a, s, z), ...)   the same, times s
+
+The product is into f32, so that what follows, scales, a bias and an activation, is a part of its epilogue.
+ConvInteger likewise, where nothing is padded.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relayout.graph.graph import Array, Graph, Node
+from relayout.graph.operators import dynamic
+from relayout.graph.operators.integers import CONV, MATMUL, WINDOWS
+from relayout.graph.passes.quantities import BYTES, weights_of
+from relayout.graph.passes.rewriting import Around, attribute, rewritten
+
+__all__ = ["with_dynamic_products"]
+
+
+def with_dynamic_products(graph: Graph) -> Graph:
+    """The graph with products of kernels in the place of ONNX's integer products into s32.
+
+    >>> from relayout.graph.graph import Value
+    >>> x, z = Value("x", (2, 3), np.dtype("u1")), Value("z", (), np.dtype("u1"))
+    >>> nodes = Node("MatMulInteger", ("x", "w", "z"), ("a",)), Node("Cast", ("a",), ("y",), {"to": 1})
+    >>> print(with_dynamic_products(Graph((x, z), ("y",), nodes, {"w": np.ones((3, 4), np.int8)})))
+    x u8 2x3
+    z u8
+    y/product = relayout.IntegerMatMul(x, y/constant, y/constant.1, to=1)
+    y/zero = Cast(z, to=1)
+    y/offset = Mul(y/zero, y/constant.2)
+    y = Sub(y/product, y/offset)
+    -> y
+    """
+    operators = {node.operator for node in graph.nodes}
+    if not operators & {"MatMulInteger", "ConvInteger", "DynamicQuantizeLinear", "DequantizeLinear"}:
+        return graph
+    return rewritten(graph, _cast, _real, _range)
+
+
+def _cast(node: Node, around: Around) -> tuple[Node, ...] | None:
+    """A product into s32 that is read as f32."""
+    if node.operator != "Cast" or attribute(node, "to") != 1:
+        return None
+    product = around.inner(node.inputs[0], "MatMulInteger", "ConvInteger")
+    if product is None:
+        return None
+    x, w, zero, offset = (*product.inputs, "", "")[:4]
+    weights = _weights(w, offset, product.operator == "ConvInteger", around)
+    if weights is None or around.dtype(x) not in BYTES or around.data(x) is not None:
+        return None
+    return _product(product, node, x, zero, weights, np.ones(1, np.float32), around)
+
+
+def _weights(name: str, zero: str, conv: bool, around: Around) -> Array | None:
+    """Constant weights less their zero points, in s8."""
+    data, offset = around.data(name), around.data(zero) if zero else np.zeros((), np.int8)
+    if data is None or offset is None or data.dtype not in BYTES or (not conv and data.ndim != 2):
+        return None
+    if offset.size > 1:
+        shape = (-1, *(1,) * (data.ndim - 1)) if conv else (1, -1)
+        offset = offset.reshape(shape)
+    moved = data.astype(np.int16) - offset.astype(np.int16)
+    if moved.size == 0 or moved.min() < -128 or moved.max() > 127:
+        return None
+    return moved.astype(np.int8)
+
+
+def _product(
+    product: Node, node: Node, x: str, zero: str, weights: Array, scale: Array, around: Around
+) -> tuple[Node, ...] | None:
+    """The product of bytes, less what their zero point, a value, adds to it."""
+    conv = product.operator in ("ConvInteger", "Conv")
+    attributes = {"to": 1}
+    if conv:
+        padded = any(attribute(product, "pads") or ()) or attribute(product, "auto_pad") not in (
+            "NOTSET",
+            "VALID",
+        )
+        if padded and zero:
+            return None
+        given = {name: attribute(product, name) for name in WINDOWS}
+        attributes |= {name: one for name, one in given.items() if one not in (None, "NOTSET")}
+    if zero and (dims := around.dims(zero)) is not None and any(n != 1 for n in dims):
+        return None
+    near = node.outputs[0]
+    constants = [around.constant(weights, node), around.constant(scale, node)]
+    operator = CONV if conv else MATMUL
+    if not zero or ((known := around.data(zero)) is not None and not known.any()):
+        return (Node(operator, (x, *constants), node.outputs, attributes, product.name),)
+    axes = tuple(range(1, weights.ndim)) if conv else (0,)
+    sums = weights.astype(np.int64).sum(axis=axes).astype(np.float32) * scale
+    sums = sums.reshape(-1, *(1,) * (weights.ndim - 2)) if conv else sums
+    made, real, offset = (around.fresh(f"{near}/{name}") for name in ("product", "zero", "offset"))
+    return (
+        Node(operator, (x, *constants), (made,), attributes, product.name),
+        Node("Cast", (zero,), (real,), {"to": 1}),
+        Node("Mul", (real, around.constant(sums, node)), (offset,)),
+        Node("Sub", (made, offset), node.outputs),
+    )
+
+
+def _real(node: Node, around: Around) -> tuple[Node, ...] | None:
+    """A product of values that are dequantised by a scale which is a value."""
+    if node.operator != "MatMul" or around.dtype(node.outputs[0]) != np.float32:
+        return None
+    before = around.node(node.inputs[0], "DequantizeLinear")
+    weights = weights_of(node.inputs[1], -1, around)
+    if before is None or weights is None or weights[0].ndim != 2 or attribute(before, "block_size"):
+        return None
+    x, scale, zero = (*before.inputs, "")[:3]
+    moves = around.data(scale) is None
+    if not moves or around.dtype(x) not in BYTES or around.dims(scale) not in ((), (1,)):
+        return None
+    made = around.fresh(f"{node.outputs[0]}/steps")
+    inner = Node(node.operator, node.inputs, (made,), {}, node.name)
+    found = _product(node, inner, x, zero, weights[0], weights[1], around)
+    return None if found is None else (*found, Node("Mul", (made, scale), node.outputs))
+
+
+def _range(node: Node, around: Around) -> tuple[Node, ...] | None:
+    """DynamicQuantizeLinear, step by step."""
+    if node.operator != "DynamicQuantizeLinear" or around.dtype(node.inputs[0]) != np.float32:
+        return None
+    names = [name or around.fresh(f"{node.outputs[0]}/{k}") for k, name in enumerate(node.outputs)]
+    made, scale, zero = (*names, *(around.fresh(f"{names[0]}/more") for _ in range(3 - len(names))))
+    low, high = (around.fresh(f"{names[0]}/{side}") for side in ("low", "high"))
+    x = node.inputs[0]
+    return (
+        Node("ReduceMin", (x,), (low,), {"keepdims": 0}, node.name),
+        Node("ReduceMax", (x,), (high,), {"keepdims": 0}, node.name),
+        Node(dynamic.SCALE, (low, high), (scale,), {}, node.name),
+        Node(dynamic.ZERO, (low, scale), (zero,), {}, node.name),
+        Node(dynamic.BYTES, (x, scale, zero), (made,), {}, node.name),
+    )
