@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from relayout.bench.contest import contest
+from relayout.bench.contest import OURS_REAL, contest, taking_part
 from relayout.bench.measure import Spread
 from relayout.bench.models import Entry, Result, difference, means
-from relayout.bench.running import done
+from relayout.bench.running import done, entries
 from relayout.cli import application
 
 onnx = pytest.importorskip("onnx")
@@ -111,3 +111,32 @@ def test_a_difference_is_seen() -> None:
     assert difference([np.array([1.0, -3.0])], [np.array([1.0, -4.0])]) == 0.25
     assert difference([np.array([np.inf, 1.0])], [np.array([np.inf, 1.0])]) == 0
     assert difference([np.array([0.0, 1.0])], [np.array([np.nan, 1.0])]) == np.inf
+
+
+def test_a_file_is_measured_in_bf16(model: Path) -> None:
+    text, results = measured(str(model), "--threads", "1", "--type", "bf16", "--without", "OpenVINO")
+    (one,) = results
+    assert one["network"] == f"{model.name} bf16"
+    assert one["behind"][OURS_REAL]["median"] > 0
+    assert "bf16" in text
+
+
+def test_a_file_is_not_quantised(model: Path) -> None:
+    command = ["bench", "networks", str(model), "--type", "int8"]
+    found = CliRunner().invoke(application, command, prog_name="relayout")
+    assert found.exit_code == 2
+    assert "quantised" in found.stderr
+
+
+def test_who_computes_in_which_type(tmp_path: Path) -> None:
+    peers = ["ONNX Runtime", "OpenVINO", "torch.compile"]
+    with entries((), False, ["resnet50", "bert"], None, [1], ("int8", "bf16")) as (found, lacking):
+        known = {one.title: taking_part(one, peers) for one in found}
+        assert {one.batch for one in found} <= {1}
+    if not lacking:
+        assert known["tv/resnet50 int8"] == ["ONNX Runtime", "OpenVINO", "OpenVINO, bf16", OURS_REAL]
+        assert known["hf/bert_base bf16"] == ["OpenVINO", "torch.compile", OURS_REAL]
+    entry = Entry("a.onnx", tmp_path, tmp_path, 1, 1, True, "bf16")
+    assert taking_part(entry, peers) == ["OpenVINO", OURS_REAL]
+    result = Result(entry.title, 1, 1, refused=dict.fromkeys(["OpenVINO", OURS_REAL], "no"))
+    assert done(entry, peers, {result.key: result})

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -40,12 +40,31 @@ __all__ = [
     "fresh",
     "installed",
     "rest",
+    "taking_part",
     "timed",
 ]
 
 COMPILED: Final = "torch.compile"
 PEERS: Final[dict[str, str]] = {"ONNX Runtime": "onnxruntime", "OpenVINO": "openvino", COMPILED: "torch"}
 """The others, and their packages."""
+
+OURS_REAL: Final = "Relayout, f32"
+"""Relayout with the same network in f32, where it is narrower."""
+
+OTHERS: Final[dict[str, tuple[str, ...]]] = {
+    "f32": (),
+    "bf16": (OURS_REAL,),
+    "int8": ("OpenVINO, bf16", OURS_REAL),
+}
+"""Who takes part besides the peers that can compute in a type, for each."""
+
+ABLE: Final[dict[str, tuple[str, ...]]] = {
+    "f32": ("ONNX Runtime", "OpenVINO", COMPILED),
+    "bf16": ("OpenVINO", COMPILED),
+    "int8": ("ONNX Runtime", "OpenVINO"),
+}
+"""Of the peers, those that compute in a type: ONNX Runtime has no convolutions of bf16 here, and PyTorch's
+quantised networks come from elsewhere."""
 
 SAVED: Final = "Relayout, saved"
 """A run that was saved, loaded by another process: its start and memory."""
@@ -194,12 +213,10 @@ def contest(entry: Entry, peers: list[str], rounds: int, seconds: float) -> Resu
     Result
         Whoever could not do it is in ``refused``.
     """
-    result = Result(entry.network, entry.threads, entry.batch)
+    result = Result(entry.title, entry.threads, entry.batch)
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         taking: dict[str, Contestant] = {}
-        for name in (OURS, *peers):
-            if name == COMPILED and entry.file:
-                continue  # it takes modules of PyTorch
+        for name in (OURS, *taking_part(entry, peers)):
             one = Contestant(name, entry, Path(folder, f"{name}.npz"))
             stack.enter_context(one)
             if one.refused:
@@ -228,6 +245,15 @@ def contest(entry: Entry, peers: list[str], rounds: int, seconds: float) -> Resu
     return result
 
 
+def taking_part(entry: Entry, peers: Sequence[str]) -> list[str]:
+    """Those who compute a network in its type, besides ours."""
+    able = [name for name in peers if name in ABLE[entry.kind]]
+    others = [name for name in OTHERS[entry.kind] if name == OURS_REAL or name.partition(",")[0] in peers]
+    module = COMPILED if entry.file else ""  # it takes modules of PyTorch, not files
+    real = OURS_REAL if entry.kind == "int8" and entry.real is None else ""
+    return [name for name in (*able, *others) if name not in (module, real)]
+
+
 def timed(result: Any, taking: dict[str, Contestant], rounds: int, seconds: float) -> None:
     """Time all in turns: seconds, ratios to ours, and whether others disturbed, into the result."""
     load = Load(lambda: sum(one.spent for one in taking.values()))
@@ -250,7 +276,7 @@ def rest(taking: Mapping[str, Contestant]) -> bool:
 
 def _difference(folder: Path, names: list[str]) -> float | None:
     """Of our outputs from those of the first other contestant that reads the same file."""
-    others = [name for name in names if name not in (OURS, COMPILED)]
+    others = [name for name in names if name not in (OURS, OURS_REAL, COMPILED)]
     return apart(folder, others[0]) if OURS in names and others else None
 
 

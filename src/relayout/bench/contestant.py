@@ -45,12 +45,13 @@ def ours(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
     """Relayout, with a model or a run that was saved; figures of the plan come with it."""
     import relayout
 
-    found = relayout.load(task["model"])
+    found, kind = relayout.load(task["model"]), task.get("kind", "f32")
     given, run = arrays[: len(found.inputs)], found
     if hasattr(found, "compile"):
         free = any(not value.known for value in found.inputs)
         dims = {value.name: array.shape for value, array in zip(found.inputs, given, strict=True)}
-        run = found.compile(threads=task["threads"], batch=dims if free else None)
+        precision = "bf16" if kind == "bf16" else None
+        run = found.compile(threads=task["threads"], batch=dims if free else None, precision=precision)
 
     def told() -> dict[str, Any]:
         layers = run.steps.layers() if run.steps is not None else ()
@@ -67,6 +68,11 @@ def ours(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
     return lambda: run(*given), told, {"tune": tune, "save": run.save}
 
 
+def ours_real(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
+    """Relayout with the network in f32, where it is measured in a narrower type."""
+    return ours({**task, "model": task.get("real") or task["model"], "kind": "f32"}, arrays)
+
+
 def onnxruntime(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
     """ONNX Runtime's CPU provider; its threads stop spinning when a run ends."""
     onnxruntime = import_module("onnxruntime")
@@ -81,17 +87,26 @@ def onnxruntime(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
 
 
 def openvino(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
-    """OpenVINO's CPU plugin, in f32: it would compute in bf16 where the processor can."""
+    """OpenVINO's CPU plugin, in f32 or bf16; what is quantised is computed in int8, the rest in f32."""
+    return _openvino(task, task["model"], "bf16" if task.get("kind") == "bf16" else "f32", arrays)
+
+
+def openvino_narrow(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
+    """OpenVINO with the network in bf16, which is its default where the processor can, beside int8."""
+    return _openvino(task, task.get("real") or task["model"], "bf16", arrays)
+
+
+def _openvino(task: Mapping[str, Any], model: str, hint: str, arrays: Sequence[Any]) -> Made:
     openvino = import_module("openvino")
 
     settings = {
         "INFERENCE_NUM_THREADS": task["threads"],
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": hint,
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
         "ENABLE_CPU_PINNING": False,
     }
-    compiled = openvino.Core().compile_model(task["model"], "CPU", settings)
+    compiled = openvino.Core().compile_model(model, "CPU", settings)
     request, given = compiled.create_infer_request(), arrays[: len(compiled.inputs)]
 
     def call() -> Any:
@@ -111,19 +126,25 @@ def inductor(task: Mapping[str, Any], _: Sequence[Any]) -> Made:
     torch.set_num_threads(task["threads"])
     config.freezing = True
     made = build(task["network"], task["batch"])
-    module = torch.compile(made.module)
+    narrow = task.get("kind") == "bf16"
+    module = torch.compile(made.module.to(torch.bfloat16) if narrow else made.module)
+    kinds = {torch.float32: torch.bfloat16} if narrow else {}
 
     def call() -> Any:
+        given = [one.to(kinds.get(one.dtype, one.dtype)) for one in made.inputs]  # what comes is f32
         with torch.no_grad():
-            return [one.numpy() for one in tensors(module(*made.inputs))]
+            found = tensors(module(*given))
+            return [(one.float() if one.dtype == torch.bfloat16 else one).numpy() for one in found]
 
     return call, dict, {}
 
 
 MAKERS: Mapping[str, Callable[[Mapping[str, Any], Sequence[Any]], Made]] = {
     "Relayout": ours,
+    "Relayout, f32": ours_real,
     "ONNX Runtime": onnxruntime,
     "OpenVINO": openvino,
+    "OpenVINO, bf16": openvino_narrow,
     "torch.compile": inductor,
 }
 

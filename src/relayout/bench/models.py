@@ -45,7 +45,8 @@ __all__ = [
 class Entry:
     """A network to be measured: a model in a file, its inputs, how many threads there are.
 
-    ``file`` tells that it is a file of the user's own, of which there is no module.
+    ``file`` tells that it is a file of the user's own, of which there is no module. ``kind`` is what it is
+    computed in: f32, bf16 (of the same file), or int8, where ``real`` is the file in f32.
     """
 
     network: str
@@ -54,6 +55,13 @@ class Entry:
     batch: int
     threads: int
     file: bool = False
+    kind: str = "f32"
+    real: Path | None = None
+
+    @property
+    def title(self) -> str:
+        """The network, and what it is computed in, unless that is f32."""
+        return self.network if self.kind == "f32" else f"{self.network} {self.kind}"
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ class Result:
     Attributes
     ----------
     network : str
-        Its name, or that of its file.
+        Its name, or that of its file; behind it bf16 or int8, if it is computed in that.
     threads, batch : int
         How many; the batch is the first size of the first input.
     seconds : dict of str to Spread
@@ -259,14 +267,22 @@ def means(results: Sequence[Result]) -> dict[str, tuple[float, float, str, int]]
     return found
 
 
-COLUMNS = {"ONNX Runtime": "ort", "OpenVINO": "ov", "torch.compile": "tc"}
+COLUMNS = {
+    "ONNX Runtime": "ort",
+    "OpenVINO": "ov",
+    "OpenVINO, bf16": "ov16",
+    "torch.compile": "tc",
+    "PyTorch": "pt",
+    "Relayout, f32": "f32",
+}
 
 
 def show(results: Sequence[Result], console: Console) -> None:
-    """A table for each batch and number of threads, and the geometric means of the ratios."""
-    for batch, many in dict.fromkeys((one.batch, one.threads) for one in results):
-        own = [one for one in results if (one.batch, one.threads) == (batch, many)]
-        console.print(_table(own, f"batch {batch}, {many} thread{'s' * (many > 1)}"))
+    """A table for each batch, number of threads and type, and the geometric means of the ratios."""
+    for batch, many, kind in dict.fromkeys((one.batch, one.threads, _kind(one)) for one in results):
+        own = [one for one in results if (one.batch, one.threads, _kind(one)) == (batch, many, kind)]
+        typed = f", {kind}" if kind else ""
+        console.print(_table(own, f"batch {batch}, {many} thread{'s' * (many > 1)}{typed}"))
         for name, (mean, least, where, count) in means(own).items():
             told = f"{name:<16}  geometric mean {mean:.2f} of {count}, least {least:.2f}"
             console.print(f"{told} {where[: 79 - len(told)]}", markup=False)
@@ -274,6 +290,8 @@ def show(results: Sequence[Result], console: Console) -> None:
     console.print(
         "ort, ov, tc: time of ONNX Runtime, OpenVINO, torch.compile / time of Relayout", markup=False
     )
+    if any(map(_kind, results)):
+        console.print("ov16: OpenVINO in bf16; pt: PyTorch; f32: Relayout itself in f32", markup=False)
     console.print("+-: half of the quartiles' distance from the median, of the widest ratio, in %")
     console.print("diff: of outputs; cv: conversions left; np: steps in NumPy; *: disturbed")
     console.print("MB: peak memory of a fresh process, and of ONNX Runtime's; s: its first result")
@@ -281,6 +299,12 @@ def show(results: Sequence[Result], console: Console) -> None:
         for name, why in one.refused.items():
             text = f"{one.network}, batch {one.batch}, threads: {one.threads}: {name} can't: {why}"
             console.print(*textwrap.wrap(text, 80), sep="\n", markup=False)
+
+
+def _kind(one: Result) -> str:
+    """bf16, int8, or nothing for f32."""
+    last = one.network.rpartition(" ")[2]
+    return last if last in ("bf16", "int8") else ""
 
 
 def _table(results: Sequence[Result], title: str) -> Any:
@@ -291,22 +315,28 @@ def _table(results: Sequence[Result], title: str) -> Any:
     yardstick = "ONNX Runtime"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("network", overflow="fold", max_width=18)
-    for heading in ("ms", *(COLUMNS[name] for name in names), "+-", "diff", "cv", "np", "MB", "s"):
+    wide = ["cv"] * (len(names) < len(COLUMNS) - 2)  # a line has 80 columns
+    for heading in ("ms", *(COLUMNS[name] for name in names), "+-", "diff", *wide, "np", "MB", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in results:
         spreads = list(one.behind.values())
         table.add_row(
-            (one.network.partition("/")[2] or one.network.removesuffix(".onnx")) + " *" * one.disturbed,
+            _named(one) + " *" * one.disturbed,
             f"{1e3 * one.seconds[OURS].median:.3g}" if OURS in one.seconds else "-",
             *(f"{one.behind[name].median:.2f}" if name in one.behind else "-" for name in names),
             f"{max(50 * (s.high - s.low) / s.median for s in spreads):.0f}" if spreads else "-",
             "-" if one.difference is None else f"{one.difference:.0e}",
-            str(one.conversions),
+            *[str(one.conversions)] * len(wide),
             str(one.defined),
             _pair(one.peak, yardstick, lambda size: f"{size / 1e6:.0f}"),
             _pair(one.start, yardstick, lambda time: f"{time:.2f}"),
         )
     return table
+
+
+def _named(one: Result) -> str:
+    name = one.network.removesuffix(f" {_kind(one)}") if _kind(one) else one.network
+    return name.partition("/")[2] or name.removesuffix(".onnx")
 
 
 def _pair(figures: dict[str, Any], other: str, text: Callable[[Any], str]) -> str:

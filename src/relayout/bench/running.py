@@ -8,11 +8,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from relayout.bench import zoo
-from relayout.bench.contest import COMPILED, contest
+from relayout.bench.contest import contest, taking_part
 from relayout.bench.models import Entry, Result, entries_of, write
 
 __all__ = ["BATCHES", "QUICK", "Settings", "done", "entries", "run"]
@@ -38,6 +38,7 @@ def entries(
     texts: Sequence[str],
     batches: Sequence[int] | None,
     threads: Sequence[int],
+    kinds: Sequence[str] = ("f32",),
 ) -> Iterator[tuple[list[Entry], dict[str, str]]]:
     """What is to be measured, and which networks are left out for what reason.
 
@@ -46,9 +47,12 @@ def entries(
     """
     with tempfile.TemporaryDirectory() as folder:
         if files:
-            yield list(entries_of(files, batches or (1,), threads, Path(folder))), {}
+            several = list(entries_of(files, batches or (1,), threads, Path(folder)))
+            yield [replace(one, kind=kind) for kind in kinds for one in several], {}
             return
-        chosen = [one for one in zoo.MEASURED if not texts or any(text in one for text in texts)]
+        narrow = tuple(kinds) != ("f32",)
+        names = zoo.NARROW if narrow else zoo.MEASURED
+        chosen = [one for one in names if not texts or any(text in one for text in texts)]
         chosen = chosen[:QUICK] if quick else chosen
         lacking = {
             name: f"{' and '.join(needed)} is not installed"
@@ -57,13 +61,23 @@ def entries(
         }
         place = zoo.folder()
         found = [
-            Entry(name, place / f"{own}.onnx", place / f"{own}.npz", batch, many)
-            for batch in batches or (BATCHES[:1] if quick else BATCHES)
+            _entry(name, place, batch, many, kind)
+            for batch in batches or (BATCHES[:1] if quick or narrow else BATCHES)
             for many in threads
+            for kind in kinds
             for name in chosen
-            if name not in lacking and (own := zoo.stem(name, batch, "static"))
+            if name not in lacking
         ]
         yield found, lacking
+
+
+def _entry(name: str, place: Path, batch: int, many: int, kind: str) -> Entry:
+    own = zoo.stem(name, batch, "static")
+    real, inputs = place / f"{own}.onnx", place / f"{own}.npz"
+    if kind != "int8":
+        return Entry(name, real, inputs, batch, many, kind=kind)
+    narrow = place / f"{zoo.stem_of_bytes(name, batch)}.onnx"
+    return Entry(name, narrow, inputs, batch, many, False, kind, real)
 
 
 def done(entry: Entry, peers: Sequence[str], known: Mapping[tuple[str, int, int], Result]) -> bool:
@@ -71,8 +85,8 @@ def done(entry: Entry, peers: Sequence[str], known: Mapping[tuple[str, int, int]
 
     So contestants that take long can be left to a later run.
     """
-    found = known.get((entry.network, entry.threads, entry.batch))
-    wanted = {name for name in peers if not (entry.file and name == COMPILED)}
+    found = known.get((entry.title, entry.threads, entry.batch))
+    wanted = set(taking_part(entry, peers))
     return found is not None and wanted <= {*found.seconds, *found.refused}
 
 
@@ -95,12 +109,12 @@ def run(
     for one in entries:
         if settings.minutes is not None and time.monotonic() - begun > 60 * settings.minutes:
             return
-        progress(f"{one.network}, batch {one.batch}, threads: {one.threads}")
+        progress(f"{one.title}, batch {one.batch}, threads: {one.threads}")
         refused = "" if one.file else _exported(one)
         if export:
             continue
         if refused:
-            made = Result(one.network, one.threads, one.batch, refused={"PyTorch": refused})
+            made = Result(one.title, one.threads, one.batch, refused={"PyTorch": refused})
         else:
             made = contest(one, settings.peers, settings.rounds, settings.seconds)
         if results is not None:
@@ -113,5 +127,6 @@ def _exported(entry: Entry) -> str:
     if entry.model.exists() and entry.inputs.exists():
         return ""
     command = [sys.executable, "-m", "relayout.bench.zoo", entry.network, str(entry.batch)]
+    command += ["int8"] * (entry.kind == "int8")
     done = subprocess.run(command, capture_output=True, text=True)
     return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no reason given"])[-1][:300]

@@ -547,6 +547,7 @@ def few_bits(texts: tuple[str, ...], threads: tuple[int, ...], rounds: int, outp
     epilog=examples(
         "relayout bench networks --quick",
         "relayout bench networks --only resnet --batch 1 --results nets.jsonl",
+        "relayout bench networks --type int8 --type bf16 --results narrow.jsonl",
         "relayout bench networks model.onnx other.onnx --threads 4",
     ),
 )
@@ -558,6 +559,15 @@ def few_bits(texts: tuple[str, ...], threads: tuple[int, ...], rounds: int, outp
 )
 @click.option("--quick", is_flag=True, help="Six networks with batch 1.")
 @click.option("--only", "texts", multiple=True, metavar="TEXT", help="Only networks with TEXT in their name.")
+@click.option(
+    "--type",
+    "kinds",
+    type=click.Choice(("f32", "bf16", "int8")),
+    multiple=True,
+    default=["f32"],
+    show_default=True,
+    help="What networks are computed in; int8: quantised by ONNX Runtime. Several: one after the other.",
+)
 @click.option("--without", multiple=True, metavar="NAME", help="Leave this other contestant out.")
 @click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
 @click.option("--batch", "batches", type=DIMS, help="Batches. [default: 1,8; of files that leave it open: 1]")
@@ -586,6 +596,7 @@ def networks(
     models: tuple[Path, ...],
     quick: bool,
     texts: tuple[str, ...],
+    kinds: tuple[str, ...],
     without: tuple[str, ...],
     threads: tuple[int, ...],
     batches: tuple[int, ...] | None,
@@ -604,6 +615,10 @@ def networks(
     is not installed it is said. They are exported once and kept (RELAYOUT_NETWORKS names the folder). Each
     contestant has a process of its own, and its threads sleep before another one's turn. Memory and the time
     to the first result are those of fresh processes.
+
+    In bf16 and int8 (--type) five networks are measured, batch 1 unless --batch says another one: in bf16
+    OpenVINO and torch.compile take part; in int8 ONNX Runtime, and OpenVINO with the quantised file and with
+    the other one in bf16, which is its default. Relayout in f32 stands beside both.
     """
     from relayout.bench import contest, running
     from relayout.bench.models import as_json, read, show
@@ -614,15 +629,19 @@ def networks(
     if unknown or (batches is not None and (not batches or min(batches) < 1)):
         what = f"--without takes {', '.join(contest.PEERS)}" if unknown else "--batch takes numbers from 1 on"
         raise click.UsageError(what, click.get_current_context())
+    kinds = tuple(dict.fromkeys(kinds))
+    if models and "int8" in kinds:
+        what = "--type int8 is for networks that are quantised here; a quantised file is measured as it is"
+        raise click.UsageError(what, click.get_current_context())
     console = output.console()
     peers = {name: None if name in without else found for name, found in contest.installed().items()}
-    with running.entries(models, quick, texts, batches, many) as (entries, lacking):
+    with running.entries(models, quick, texts, batches, many, kinds) as (entries, lacking):
         known = {one.key: one for one in read(results)} if results else {}
         taking = [name for name in peers if peers[name]]
         left = [one for one in entries if not running.done(one, taking, known)]
         if listed:
             for one in left:
-                output.answer(f"{one.network}, batch {one.batch}, threads: {one.threads}")
+                output.answer(f"{one.title}, batch {one.batch}, threads: {one.threads}")
             return
         if not exports:
             versions = {name: "left out" if name in without else one for name, one in peers.items()}
@@ -635,7 +654,7 @@ def networks(
                 for found in running.run(left, settings, results, progress, exports):
                     known[found.key] = found
         finally:
-            wanted = {(one.network, one.threads, one.batch) for one in entries}
+            wanted = {(one.title, one.threads, one.batch) for one in entries}
             told = [one for key, one in known.items() if key in wanted]
             if told:
                 show(told, console)

@@ -12,12 +12,14 @@ that an operation that is left out is seen in the result.
 
 from relayout.bench.zoo.building import Network, build, missing, missing_writers, tensors
 from relayout.bench.zoo.exporting import WRITERS, Exported, exported, folder, stem
-from relayout.bench.zoo.names import CENSUS, MEASURED, MORE, TRAINED
+from relayout.bench.zoo.names import CENSUS, MEASURED, MORE, NARROW, TRAINED
+from relayout.bench.zoo.quantising import quantised, stem_of_bytes
 
 __all__ = [
     "CENSUS",
     "MEASURED",
     "MORE",
+    "NARROW",
     "TRAINED",
     "WRITERS",
     "Exported",
@@ -27,6 +29,8 @@ __all__ = [
     "folder",
     "missing",
     "missing_writers",
+    "quantised",
     "stem",
+    "stem_of_bytes",
     "tensors",
 ]

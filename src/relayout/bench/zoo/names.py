@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["CENSUS", "MEASURED", "MORE", "TRAINED"]
+__all__ = ["CENSUS", "MEASURED", "MORE", "NARROW", "TRAINED"]
 
 _CENSUS: Final = {
     "extra": """
@@ -89,6 +89,9 @@ _MEASURED: Final = """
 
 MEASURED: Final = tuple(_MEASURED.split())
 """The networks of the table of speeds, those first that say most: a run that is cut short has them."""
+
+NARROW: Final = ("tv/resnet50", "tv/mobilenet_v2", "tv/efficientnet_b0", "tv/vit_b_16", "hf/bert_base")
+"""The networks that are measured in bf16 and int8."""
 
 _TRAINED: Final = {
     "extra": """

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from relayout.bench.zoo.exporting import Exported, exported, folder
+from relayout.bench.zoo.exporting import Exported, exported, folder, stem
 from relayout.errors import LayoutError
 
-__all__ = ["KINDS", "quantise", "quantised", "usual"]
+__all__ = ["KINDS", "quantise", "quantised", "stem_of_bytes", "usual"]
 
 KINDS: Final[dict[str, dict[str, str]]] = {
     "qdq": {"activations": "QUInt8", "weights": "QInt8", "format": "QDQ"},
@@ -42,6 +42,15 @@ def usual(name: str) -> str:
     ('qdq', 'dynamic', 'dynamic')
     """
     return "dynamic" if name.startswith("hf/") or "vit" in name or "swin" in name else "qdq"
+
+
+def stem_of_bytes(name: str, batch: int) -> str:
+    """What the quantised file of a network is called.
+
+    >>> stem_of_bytes("tv/resnet50", 1), stem_of_bytes("hf/bert_base", 8)
+    ('tv_resnet50-1-qdq', 'hf_bert_base-8-dynamic')
+    """
+    return f"{stem(name, batch, 'static')}-{usual(name)}"
 
 
 def quantise(
