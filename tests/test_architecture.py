@@ -123,7 +123,7 @@ ALLOWED: dict[str, set[str]] = {
     "importers": {"errors", "forking", "dtypes", "exchange", "graph", "importers"},
     "exporters": {"errors", "forking", "graph", "exporters"},
     "onnx": {"errors", "graph", "importers", "onnx"},
-    "dask": {*TENSORS, "reorder", "dask"},
+    "dask": {*TENSORS, "reorder", "stores", "dask"},
     "torch": {
         *TENSORS,
         "environment",

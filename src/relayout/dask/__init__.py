@@ -3,6 +3,7 @@
 =============================  =============================================================================
 ``reorder``                    a lazy array of logical shape as a lazy array of the physical shape of a format
 ``logical``                    the way back
+``run``                        a plan of :mod:`relayout.stores` on a cluster
 =============================  =============================================================================
 
 The names are loaded when they are first asked for, and Dask with them: neither ``import relayout`` nor
@@ -22,16 +23,19 @@ from relayout.forking import later as _later
 if TYPE_CHECKING:
     from relayout.dask.arrays import logical as logical
     from relayout.dask.arrays import reorder as reorder
+    from relayout.dask.running import run as run
 
 _WHERE = {
     "logical": "arrays",
     "reorder": "arrays",
+    "run": "running",
 }
 """The module that defines a name, one line each."""
 
 __all__ = [
     "logical",
     "reorder",
+    "run",
 ]
 
 if not TYPE_CHECKING:

@@ -52,6 +52,10 @@ from typing import TYPE_CHECKING
 from relayout.forking import later as _later
 
 if TYPE_CHECKING:
+    from relayout.stores.batch import Batch as Batch
+    from relayout.stores.batch import Superseded as Superseded
+    from relayout.stores.batch import batches as batches
+    from relayout.stores.batch import run_batch as run_batch
     from relayout.stores.grid import Cells as Cells
     from relayout.stores.grid import Grid as Grid
     from relayout.stores.lazy import LazyTensor as LazyTensor
@@ -70,6 +74,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Address",
+    "Batch",
     "Cells",
     "Done",
     "Grid",
@@ -78,17 +83,24 @@ __all__ = [
     "Plan",
     "Run",
     "Stored",
+    "Superseded",
     "Task",
+    "batches",
     "convert",
     "is_store",
     "names",
     "open",
     "plan",
+    "run_batch",
 ]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = _later(
         __name__,
+        Batch="batch",
+        Superseded="batch",
+        batches="batch",
+        run_batch="batch",
         Cells="grid",
         Grid="grid",
         LazyTensor="lazy",

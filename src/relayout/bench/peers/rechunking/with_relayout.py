@@ -1,0 +1,61 @@
+"""Relayout: threads of one process, or workers of Dask."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+
+def convert(task: dict[str, Any], **options: Any) -> None:
+    """Plan and run the problem."""
+    from relayout import stores
+
+    source = stores.open(task["source"], format=task["from"])
+    made = stores.plan(
+        source,
+        task["target"],
+        task["to"],
+        chunks=task["chunks"],
+        memory=task["memory"] // task.get("share", 1),
+        threads=task.get("threads"),
+        codecs="same",
+        zarr_format=2,
+    )
+    made.run(**options)
+
+
+def main(task: dict[str, Any]) -> dict[str, Any]:
+    """Run one problem as it says: with ``"engine": "dask"`` on as many processes as there are workers."""
+    import relayout
+    from relayout import stores  # noqa: F401 - not timed
+
+    versions = {"relayout": relayout.__version__}
+    if task.get("engine") != "dask":
+        begin = time.perf_counter()
+        convert(task)
+        return {"seconds": time.perf_counter() - begin, "versions": versions}
+    import distributed
+
+    from relayout.dask.running import run
+
+    workers = task["workers"]
+    with (
+        distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            memory_limit=task["memory"] // workers,
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        begin = time.perf_counter()
+        convert({**task, "threads": 1, "share": workers}, engine=run, scheduler=client)
+        seconds = time.perf_counter() - begin
+    return {"seconds": seconds, "versions": {**versions, "distributed": distributed.__version__}}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -1,0 +1,225 @@
+"""Conversions on a cluster of processes: whatever happens to workers and jobs, the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relayout as rl
+from large import files, planned, source
+from relayout import stores
+
+distributed = pytest.importorskip("distributed")
+running = pytest.importorskip("relayout.dask.running")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of distributed and of what it stands on
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with distributed.LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=None,
+        local_directory=str(tmp_path_factory.mktemp("workers")),
+    ) as made:
+        yield made
+
+
+@pytest.fixture
+def client(cluster: Any) -> Iterator[Any]:
+    with distributed.Client(cluster, set_as_default=False) as made:
+        yield made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    source(tmp_path)
+    planned(tmp_path, "expected.chunks").run(threads=1)
+    return tmp_path
+
+
+def same(folder: Path) -> bool:
+    return files(folder / "y.chunks") == files(folder / "expected.chunks")
+
+
+def test_a_cluster_writes_what_threads_write(folder: Path, client: Any) -> None:
+    seen = []
+    planned(folder, "y.chunks").run(
+        engine=rl.dask.run, scheduler=client, progress=lambda done: seen.append(done.number)
+    )
+    assert same(folder)
+    assert sorted(seen) == [*range(48)]
+
+
+def test_two_passes_come_one_after_the_other(folder: Path, client: Any) -> None:
+    plan = planned(folder, "y.chunks", passes=2)
+    plan.run(engine=rl.dask.run, scheduler=client, batch=3, window=2)
+    assert same(folder)
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "synchronous", None])
+def test_schedulers_of_one_machine_do_it_too(folder: Path, scheduler: str | None) -> None:
+    planned(folder, "y.chunks").run(engine=rl.dask.run, scheduler=scheduler, batch=5)
+    assert same(folder)
+
+
+def test_an_address_and_a_file_of_a_scheduler_name_it(folder: Path, client: Any, tmp_path: Path) -> None:
+    address = client.scheduler.address
+    planned(folder, "y.chunks").run(engine=rl.dask.run, scheduler=address)
+    assert same(folder)
+    scheduler = str(tmp_path / "scheduler.json")
+    Path(scheduler).write_text(json.dumps({"address": address}))
+    planned(folder, "y.chunks").run(engine=rl.dask.run, scheduler=scheduler, force=True)
+    assert same(folder)
+
+
+def test_a_worker_that_is_killed_is_not_missed(folder: Path, client: Any) -> None:
+    killed = []
+
+    def kill(done: stores.Done) -> None:
+        if not killed:
+            killed.extend(client.run(os.getpid).values())
+            os.kill(killed[0], signal.SIGKILL)
+
+    planned(folder, "y.chunks").run(engine=rl.dask.run, scheduler=client, batch=1, progress=kill)
+    assert killed
+    assert same(folder)
+
+
+JOB = """
+    import os, signal, sys
+    sys.path.insert(0, {tests!r})
+    from pathlib import Path
+    import relayout.dask.running as running
+    from large import planned
+
+    running.INTERVAL = 0  # what is done goes to the journal at once
+    seen = []
+
+    def kill(done):
+        seen.append(done)
+        if len(seen) == 11:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    planned(Path({folder!r}), "y.chunks").run(
+        engine=running.run, scheduler={address!r}, batch=1, window=4, progress=kill
+    )
+"""
+
+
+def test_a_job_that_is_killed_is_resumed(folder: Path, client: Any) -> None:
+    told = {"tests": str(Path(__file__).parent), "folder": str(folder), "address": client.scheduler.address}
+    job = subprocess.run([sys.executable, "-c", textwrap.dedent(JOB.format(**told))], check=False)
+    assert job.returncode == -signal.SIGKILL
+    with pytest.raises(rl.LayoutError, match="is not complete"):
+        stores.open(folder / "y.chunks")
+    done = planned(folder, "y.chunks").run(resume=True, engine=rl.dask.run, scheduler=client)
+    assert 0 < done.resumed < 48
+    assert same(folder)
+
+
+def test_tasks_that_run_twice_write_the_same_bytes(folder: Path, client: Any) -> None:
+    plan = planned(folder, "y.chunks")
+    with plan.start() as run:
+        twice = [batch for batch in stores.batches(run, plan.passes[0], 1) for _ in range(2)]
+        for several in client.gather(client.map(stores.run_batch, twice, pure=False)):
+            run.record(several)
+        run.commit()
+    assert same(folder)
+
+
+def test_a_damaged_chunk_ends_it_and_the_rest_is_resumed(folder: Path, client: Any) -> None:
+    plan = planned(folder, "y.chunks")
+    chunk = folder / "x.chunks" / "40.0.0.0.npy"
+    before, status = chunk.read_bytes(), chunk.stat()
+    chunk.write_bytes(b"no array" + before[8:])
+    os.utime(chunk, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(rl.LayoutError, match="is no npy file"):
+        plan.run(engine=rl.dask.run, scheduler=client, batch=1, window=8)
+    with pytest.raises(rl.LayoutError, match="is not complete"):
+        stores.open(folder / "y.chunks")
+    chunk.write_bytes(before)
+    os.utime(chunk, ns=(status.st_atime_ns, status.st_mtime_ns))
+    done = plan.run(resume=True, engine=rl.dask.run, scheduler=client)
+    assert 30 < done.resumed < 48
+    assert same(folder)
+
+
+def test_what_fails_for_a_moment_is_tried_again(folder: Path, client: Any) -> None:
+    plan = planned(folder, "y.chunks")
+    with plan.start() as run:
+        away = folder / "x.away"
+        batch = next(stores.batches(run, plan.passes[0], 1))
+        broken = batch._replace(numbers=(47,))
+        chunk = folder / "x.chunks" / "47.0.0.0.npy"
+        os.rename(chunk, away)
+        os.mkdir(chunk)  # reading it is an OSError
+        future = client.submit(running._on_worker, broken, 1 << 20, retries=100, pure=False)
+        os.rmdir(chunk)
+        os.rename(away, chunk)
+        assert [done.number for done in future.result(timeout=60)] == [47]
+
+
+def test_workers_without_room_for_a_block_are_refused_at_once(folder: Path, client: Any) -> None:
+    plan = planned(folder, "y.chunks")
+    one = plan.passes[0]
+    limit = min(w["memory_limit"] for w in client.scheduler_info()["workers"].values())
+    huge = type(one)(**{**one.__dict__, "memory": limit})
+    with pytest.raises(rl.LayoutError, match=r"worker tcp://.* may take .* a block takes .*: plan with less"):
+        type(plan)(**{**plan.__dict__, "passes": (huge,)}).run(engine=rl.dask.run, scheduler=client)
+
+
+def test_memory_bounds_how_many_blocks_run_in_a_process() -> None:
+    running._rooms.clear()
+    used = running._resident()
+    room = running._room("a", int((used + 3.5 * (1 << 30)) / running.USABLE), 1 << 30)
+    assert [room.acquire(blocking=False) for _ in range(4)] == [True, True, True, False]
+    with pytest.raises(rl.LayoutError, match="worker b may take"):
+        running._room("b", used, 1 << 30)
+    assert running._room("c", 0, 1 << 30).acquire(blocking=False)
+
+
+def test_a_cluster_without_workers_is_given_up(folder: Path) -> None:
+    with (
+        distributed.LocalCluster(n_workers=0, dashboard_address=None) as empty,
+        pytest.raises(rl.LayoutError, match="has had no worker for 1 s"),
+    ):
+        planned(folder, "y.chunks").run(engine=rl.dask.run, scheduler=empty.scheduler_address, patience=1)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "says"),
+    [
+        ("tcp://127.0.0.1:9", "no scheduler of Dask answers at tcp://127.0.0.1:9"),
+        ("missing.json", "no scheduler of Dask answers at missing.json"),
+        (3, "a scheduler is a distributed.Client, an address"),
+    ],
+)
+def test_what_is_no_scheduler_is_refused(folder: Path, scheduler: Any, says: str) -> None:
+    with pytest.raises(rl.LayoutError, match=says):
+        planned(folder, "y.chunks").run(engine=rl.dask.run, scheduler=scheduler, patience=2)
+
+
+def test_zarr_stores_are_converted_on_clusters(tmp_path: Path, client: Any) -> None:
+    zarr = pytest.importorskip("zarr")
+    array = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+    zarr.create_array(tmp_path / "x.zarr", data=array, chunks=(8, 64))
+    for name, options in (("y", {}), ("z", {"engine": rl.dask.run, "scheduler": client})):
+        plan = stores.plan(tmp_path / "x.zarr", tmp_path / f"{name}.zarr", chunks=(64, 8), threads=1)
+        plan.run(**options)
+    assert files(tmp_path / "y.zarr") == files(tmp_path / "z.zarr")
+    assert np.array_equal(zarr.open_array(tmp_path / "z.zarr")[:], array)
+    shutil.rmtree(tmp_path / "z.zarr")
