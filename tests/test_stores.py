@@ -1,4 +1,4 @@
-"""Arrays in chunks: any source, any destination, the same elements; in parts, in little memory, in two passes."""
+"""Arrays in chunks: any source, any destination, the same elements; in parts, in one pass or two."""
 
 from __future__ import annotations
 

@@ -95,7 +95,9 @@ def naming(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno is not None:
-            error.filename, error.filename2 = os.fspath(path), None
+            error.filename = os.fspath(path)
+            if error.filename2 is not None:  # one that was never set is not shown
+                error.filename2 = None
         raise
 
 

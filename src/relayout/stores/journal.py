@@ -87,6 +87,7 @@ class Journal:
         whole, header = lines[:-1], (HEADER + key)
         if not whole:
             os.ftruncate(self._file, 0)
+            os.lseek(self._file, 0, os.SEEK_SET)
             self._write(header + "\n")
             sync_folder(self.path.parent)
             return

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -187,7 +188,10 @@ class Zarr:
         prototype = default_buffer_prototype()
         under = getattr(self.array, "async_array", None) or self.array._async_array
         config = getattr(under, "config", None) or under._config
-        spec = self.array.metadata.get_chunk_spec((0,) * len(self._shape), config, prototype)
+        metadata = self.array.metadata
+        if metadata.zarr_format == 2:  # the order within chunks is the array's, not a matter of taste
+            config = replace(config, order=metadata.order)
+        spec = metadata.get_chunk_spec((0,) * len(self._shape), config, prototype)
         return under.codec_pipeline, spec, prototype
 
     def _codecs(self) -> str:
@@ -406,8 +410,6 @@ def _compressors(codecs: str, like: Zarr | None, version: int, width: int) -> An
 def _for_width(codec: Any, width: int) -> Any:
     """A codec of the source for elements of so many bytes: blosc shuffles bytes by that."""
     if hasattr(codec, "typesize") and hasattr(codec, "evolve_from_array_spec"):
-        from dataclasses import replace
-
         return replace(codec, typesize=width)
     return codec
 

@@ -1,0 +1,234 @@
+"""Stores of Zarr: versions, codecs, shards, fill values, checksums, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relayout as rl
+from relayout import stores
+from relayout.errors import LayoutError, Unsupported
+from relayout.files.arrays import physical_shape
+from relayout.stores.store import SourceChanged
+from test_stores import RATES, numbers
+
+zarr = pytest.importorskip("zarr")
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+
+DIMS = (4, 20, 9, 7)
+
+
+def make(path: Path, x: np.ndarray, chunks: tuple[int, ...] = (2, 8, 9, 4), **options: Any) -> Path:
+    array = zarr.create_array(path, shape=x.shape, dtype=x.dtype, chunks=chunks, **options)
+    array[...] = x
+    return path
+
+
+def convert(
+    source: Path, to: str = "nChw8c", name: str = "y.zarr", format: str = "nchw", **options: Any
+) -> Path:
+    target = source.with_name(name)
+    given = {"rates": RATES, "threads": 2} | options
+    stores.convert(rl.open(source, format=format), target, to, **given)
+    return target
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"compressors": None},
+        {"compressors": [zarr.codecs.BloscCodec(cname="lz4", clevel=1)]},
+        {"compressors": [zarr.codecs.GzipCodec(level=1), zarr.codecs.Crc32cCodec()]},
+        {"filters": [zarr.codecs.TransposeCodec(order=(3, 2, 1, 0))]},
+        {"serializer": zarr.codecs.BytesCodec(endian="big")},
+        {"shards": (4, 16, 9, 8)},
+        {"zarr_format": 2},
+        {"zarr_format": 2, "order": "F"},
+    ],
+    ids=str,
+)
+def test_what_zarr_wrote_and_what_it_reads(options: dict[str, Any], tmp_path: Path) -> None:
+    x = numbers(*DIMS)
+    source = make(tmp_path / "x.zarr", x, **options)
+    lazy = rl.open(source, format="nchw")
+    assert (lazy[1:3, 5:, ::2] == x[1:3, 5:, ::2]).all()
+    chunk = (1,) * len(DIMS) if lazy.grid.counts[2] > 1 else (1, 1, 0, 1)
+    chunk = tuple(min(k, n - 1) for k, n in zip(chunk, lazy.grid.counts, strict=True))
+    fast, slow = lazy.stored.read(chunk), lazy.stored.read_slowly(chunk)  # type: ignore[attr-defined]
+    inside = tuple(slice(0, b - a) for a, b in lazy.grid.box(chunk))
+    assert fast is not None
+    both = [data.view(np.float32).reshape(lazy.chunks)[inside] for data in (fast, slow)]
+    assert np.array_equal(*both)
+    made = zarr.open_array(convert(source), mode="r")
+    wanted = rl.reorder(rl.tensor(x, "nchw"), "nChw8c")
+    assert made.shape == physical_shape(wanted.desc)
+    assert (made[...].reshape(-1) == wanted.buffer.view(np.float32)).all()
+    again = rl.open(tmp_path / "y.zarr")
+    assert again.desc == wanted.desc
+    assert (again.numpy() == x).all()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("codecs", ["none", "zstd", "zstd:5", "gzip:1", "blosc", "zstd+crc32c"])
+def test_codecs_of_the_destination(version: int, codecs: str, tmp_path: Path) -> None:
+    x = numbers(*DIMS)
+    source = make(tmp_path / "x.zarr", x)
+    if version == 2 and "+" in codecs:
+        with pytest.raises(LayoutError, match="version 2 has none"):
+            convert(source, codecs=codecs, zarr_format=version)
+        return
+    made = zarr.open_array(convert(source, codecs=codecs, zarr_format=version), mode="r")
+    assert made.metadata.zarr_format == version
+    assert len(made.compressors) == (codecs != "none") + ("+" in codecs)
+    assert (rl.open(tmp_path / "y.zarr").numpy() == x).all()
+    if version == 3:
+        assert made.metadata.dimension_names == ("n", "c//8", "h", "w", "c%8")
+
+
+def test_shards_are_written_whole(tmp_path: Path) -> None:
+    x = numbers(8, 16, 9, 7)
+    source = make(tmp_path / "x.zarr", x)
+    target = convert(source, "nhwc", chunks=(1, 3, 7, 16), shards=(4, 9, 7, 16))
+    made = zarr.open_array(target, mode="r")
+    assert made.shards == (4, 9, 7, 16)
+    assert made.chunks == (1, 3, 7, 16)
+    assert made.nchunks_initialized == made.nchunks
+    assert (made[...] == x.transpose(0, 2, 3, 1)).all()
+    with pytest.raises(LayoutError, match="multiples of those of a chunk"):
+        convert(source, "nhwc", "z.zarr", chunks=(2, 3, 7, 16), shards=(3, 9, 7, 16))
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "bool", "complex64", ">f4", "int8", "float64"])
+def test_elements_of_any_type_are_moved(dtype: str, tmp_path: Path) -> None:
+    x = (numbers(*DIMS) % 7).astype(dtype)
+    source = make(tmp_path / "x.zarr", x)
+    made = zarr.open_array(convert(source, "nhwc"), mode="r")
+    assert made.dtype == x.dtype.newbyteorder("=")
+    assert (made[...] == x.transpose(0, 2, 3, 1)).all()
+    if dtype == "uint16":
+        with pytest.raises(Unsupported, match="moves and does not convert"):
+            convert(source, "nhwc", "z.zarr", dtype="f32")
+
+
+def test_types_that_zarr_does_not_have(tmp_path: Path) -> None:
+    x = numbers(*DIMS) % 7
+    target = convert(make(tmp_path / "x.zarr", x), dtype="bf16")
+    assert zarr.open_array(target, mode="r").dtype == np.uint16
+    lazy = rl.open(target)
+    assert str(lazy.dtype) == "bf16"
+    assert (lazy.numpy().astype(np.float32) == x).all()
+    back = convert(target, "nchw", "z.zarr", format=None, dtype="f32")
+    assert (zarr.open_array(back, mode="r")[...] == x).all()
+
+
+def test_names_of_dimensions_are_a_format(tmp_path: Path) -> None:
+    x = numbers(2, 5, 6, 3)
+    make(tmp_path / "x.zarr", x, (1, 5, 6, 3), dimension_names=["n", "h", "w", "c"])
+    lazy = rl.open(tmp_path / "x.zarr")
+    assert str(lazy.desc) == "f32:nhwc:2x3x5x6"
+    assert (lazy[1] == x[1].transpose(2, 0, 1)).all()
+    make(tmp_path / "t.zarr", x, (1, 5, 6, 3), dimension_names=["time", "z", "lat", "lon"])
+    assert str(rl.open(tmp_path / "t.zarr").desc) == "f32:abcd:2x5x6x3"
+
+
+def test_groups(tmp_path: Path) -> None:
+    root = zarr.create_group(tmp_path / "g.zarr")
+    for name in ("a", "deep/b"):
+        root.create_array(name, shape=(4, 6), chunks=(2, 6), dtype="f4")[...] = numbers(4, 6)
+    assert stores.names(tmp_path / "g.zarr") == ["a", "deep/b"]
+    with pytest.raises(LayoutError, match="holds 2 arrays; say which by its name: a, deep/b"):
+        rl.open(tmp_path / "g.zarr")
+    lazy = rl.open(tmp_path / "g.zarr", "deep/b")
+    assert lazy[3, 5] == 24
+    stores.convert(lazy, tmp_path / "y.zarr", "ba", rates=RATES)
+    assert (zarr.open_array(tmp_path / "y.zarr", mode="r")[...] == numbers(4, 6).T).all()
+
+
+def test_missing_chunks_are_the_fill_value(tmp_path: Path) -> None:
+    array = zarr.create_array(tmp_path / "x.zarr", shape=(4, 6), chunks=(2, 3), dtype="f4", fill_value=7)
+    array[:2, :3] = 1
+    plan = stores.plan(tmp_path / "x.zarr", tmp_path / "y.zarr", "ba", rates=RATES)
+    assert plan.notes == (
+        f"3 of 4 chunks of {tmp_path / 'x.zarr'} are not there, and are read as its fill value",
+    )
+    run = plan.run()
+    assert run.missing == 3
+    assert (zarr.open_array(tmp_path / "y.zarr", mode="r")[...] == array[...].T).all()
+    with pytest.raises(LayoutError, match="refuses that"):
+        stores.plan(tmp_path / "x.zarr", tmp_path / "z.zarr", "ba", missing="error", rates=RATES)
+
+
+def test_a_chunk_that_disappears_is_no_fill_value(tmp_path: Path) -> None:
+    make(tmp_path / "x.zarr", numbers(4, 6), (2, 3))
+    plan = stores.plan(tmp_path / "x.zarr", tmp_path / "y.zarr", "ba", rates=RATES)
+    (tmp_path / "x.zarr" / "c" / "1" / "1").unlink()
+    with pytest.raises(SourceChanged, match="it had 4 chunks and has 3"):
+        plan.run()
+    gone = plan.task(plan.total - 1)
+    with pytest.raises(SourceChanged, match="is gone"):
+        gone.run()
+
+
+def test_damaged_chunks(tmp_path: Path) -> None:
+    checked = [zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()]
+    source = make(tmp_path / "x.zarr", numbers(4, 6), (2, 3), compressors=checked)
+    chunk = source / "c" / "0" / "1"
+    good = chunk.read_bytes()
+    for damage in (good[:-1] + bytes([good[-1] ^ 1]), good[:9], b"", b"nonsense"):
+        chunk.write_bytes(damage)
+        with pytest.raises(LayoutError, match=r"chunk \[0, 1\] of .* is damaged"):
+            convert(source, "ba", format="ab", force=(tmp_path / "y.zarr").exists())
+        with pytest.raises(LayoutError, match="not complete"):
+            rl.open(tmp_path / "y.zarr")
+    assert not (tmp_path / "y.zarr" / "zarr.json").exists()
+    with pytest.raises(FileNotFoundError):
+        zarr.open_array(tmp_path / "y.zarr", mode="r")
+
+
+def test_codecs_that_nobody_knows(tmp_path: Path) -> None:
+    source = make(tmp_path / "x.zarr", numbers(4, 6), (2, 3))
+    told = json.loads((source / "zarr.json").read_text())
+    told["codecs"][-1] = {"name": "secret.codec", "configuration": {}}
+    (source / "zarr.json").write_text(json.dumps(told))
+    with pytest.raises(Unsupported, match=r"secret\.codec"):
+        rl.open(source)
+    (source / "zarr.json").write_text("{")
+    with pytest.raises(LayoutError, match="no Zarr store that can be read"):
+        rl.open(source)
+
+
+def test_attributes_are_not_believed(tmp_path: Path) -> None:
+    for k, wrong in enumerate(
+        [7, {"relayout": 1}, {"relayout": 1, "dims": [5, 5], "dtype": "f32", "format": "ab"}]
+    ):
+        source = make(tmp_path / f"x{k}.zarr", numbers(4, 6), (2, 3), attributes={"relayout": wrong})
+        with pytest.raises(LayoutError, match="attribute relayout"):
+            rl.open(source)
+
+
+def test_within_a_running_event_loop(tmp_path: Path) -> None:
+    """As in a notebook, whose main thread runs one."""
+    import asyncio
+
+    x = numbers(*DIMS)
+    source = make(tmp_path / "x.zarr", x)
+
+    async def work() -> None:
+        lazy = rl.open(source, format="nchw")
+        assert (lazy[1] == x[1]).all()
+        stores.convert(lazy, tmp_path / "y.zarr", "nhwc")
+        assert (rl.open(tmp_path / "y.zarr").numpy() == x).all()
+
+    asyncio.run(work())
+
+
+def test_two_passes_through_a_store_in_between(tmp_path: Path) -> None:
+    x = numbers(*DIMS)
+    target = convert(make(tmp_path / "x.zarr", x), "nhwc", passes=2, chunks=(4, 2, 7, 20))
+    assert (zarr.open_array(target, mode="r")[...] == x.transpose(0, 2, 3, 1)).all()
+    assert sorted(p.name for p in target.iterdir()) == ["c", "zarr.json"]
