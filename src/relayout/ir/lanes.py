@@ -20,17 +20,22 @@ computed with, in f32 or as the integers that they are, and stored in the data t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
+from typing import Final
 
 from relayout.dtypes import DType, dtype
+from relayout.errors import LayoutError
 from relayout.ir.builder import Builder
 from relayout.ir.conversions import from_f32, to_f32
 from relayout.ir.types import FLOAT, Type, Value, constant, integer, poison, vector
 from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Lanes", "lanes_of"]
+__all__ = ["INFINITE", "Lanes", "lanes_of"]
 
 F32 = dtype("f32")
+INFINITE: Final = {"bf16": 0x7F80, "f16": 0x7C00}
+"""The bits of infinity."""
 STREAMED = 32  # bytes of the shortest vector that is stored around the caches
 
 
@@ -49,21 +54,36 @@ class Lanes:
     src, dst : DType
         What is loaded and stored.
     whole : bool
-        Compute with the integers that the source holds, which the destination holds too; else in f32.
+        Compute with the elements that the source holds, which the destination holds too, and pick among them;
+        else in f32.
+    picks : str
+        Whether the largest (``gt``) or smallest (``lt``) are picked of elements as they are. Integers are
+        compared by themselves. Of bf16 and f16 the bits are made integers in the order of the numbers: twice
+        as many fit a register as there are f32, and nothing is rounded.
     """
 
-    def __init__(self, b: Builder, src: DType, dst: DType, whole: bool = False) -> None:
+    def __init__(self, b: Builder, src: DType, dst: DType, whole: bool = False, picks: str = "") -> None:
         self.b, self.src, self.dst, self.whole = b, src, dst, whole
+        self.ordered, self.smallest = whole and src.name in INFINITE and bool(picks), picks == "lt"
         self.element = integer(src.bits) if whole else FLOAT
         self.most = lanes_of(b.machine, src, whole)
 
     def constant(self, number: float, count: int) -> Value:
         """A number in all lanes."""
-        return constant(vector(count, self.element), int(number) if self.whole else number)
+        return constant(vector(count, self.element), self._number(number))
+
+    def _number(self, number: float) -> float:
+        """A number as lanes hold it."""
+        if not self.ordered:
+            return int(number) if self.whole else number
+        if abs(number) != inf:
+            raise LayoutError(f"{number} is no number that {self.src} are compared with")
+        return INFINITE[self.src.name] if number > 0 else -INFINITE[self.src.name] - 1
 
     def nearest(self, number: float) -> float:
         """A number, or the nearest of the integers that are computed with: for -infinity the lowest."""
-        return min(max(number, self.src.min), self.src.max) if self.whole else number
+        integers = self.whole and not self.ordered
+        return min(max(number, self.src.min), self.src.max) if integers else number
 
     # -- memory ---------------------------------------------------------------------------------------------
 
@@ -75,7 +95,7 @@ class Lanes:
         x = self._loaded(pointer, self.src, count, valid)
         if filler is None or valid == count:
             return x
-        return self.b.shuffle(x, [k if k < valid else count for k in range(count)], filler)
+        return self.b.shuffle(x, [k if k < valid else count for k in range(count)], self._number(filler))
 
     def reload(self, pointer: Value, count: int, valid: int) -> Value:
         """Elements that :meth:`store` wrote; lanes from ``valid`` on hold anything."""
@@ -87,7 +107,7 @@ class Lanes:
         plain, whole = self.whole or self.dst is F32, valid in (None, count)
         past = stream and whole and count * size >= STREAMED
         pieces = pieces_of(0, count if valid is None else valid, 0, size)
-        made = x if plain else from_f32(self.b, x, self.dst)
+        made = self._as_stored(x) if plain else from_f32(self.b, x, self.dst)
         store_pieces(self.b, made, pointer, pieces, min(LINE, count * size) if past else 0, past)
 
     def _loaded(self, pointer: Value, kind: DType, count: int, valid: int) -> Value:
@@ -95,7 +115,33 @@ class Lanes:
         type: Type = vector(count, self.element if plain else integer(kind.bits))
         pieces = pieces_of(0, valid, 0, kind.bits // 8)
         raw = load_pieces(self.b, type, pointer, pieces, rest=poison(type))
-        return raw if plain else to_f32(self.b, raw, kind)
+        return self._in_order(raw) if plain else to_f32(self.b, raw, kind)
+
+    def _in_order(self, x: Value) -> Value:
+        """Bits of 16-bit floating point as integers in the order of the numbers, -0 in front of 0.
+
+        Those below 0 have their bits turned over, but for the sign. A NaN comes in front of all others, or
+        behind all, whatever its sign.
+        """
+        if not self.ordered:
+            return x
+        b, top = self.b, INFINITE[self.src.name]
+        made = self._turned(x)
+        if self.smallest:
+            return b.select(b.icmp("sgt", x, top), -0x8000, made)
+        return b.select(b.icmp("ugt", x, top - 0x8000), 0x7FFF, made)
+
+    def _as_stored(self, x: Value) -> Value:
+        """The way back; there is one NaN."""
+        if not self.ordered:
+            return x
+        b, top = self.b, INFINITE[self.src.name]
+        strange = b.icmp("slt", x, -top - 1) if self.smallest else b.icmp("sgt", x, top)
+        return b.select(strange, top | (top & ~(top << 1)) >> 1, self._turned(x))
+
+    def _turned(self, x: Value) -> Value:
+        """All bits but the sign turned over, where that is set."""
+        return self.b.xor(x, self.b.and_(self.b.ashr(x, 15), 0x7FFF))
 
     # -- arithmetic -----------------------------------------------------------------------------------------
 
@@ -105,7 +151,7 @@ class Lanes:
 
     def _of_two(self, which: str, x: Value, other: Value) -> Value:
         """The first where it compares as ``which`` says, else the second."""
-        b, signed = self.b, "s" if self.src.is_signed else "u"
+        b, signed = self.b, "s" if self.ordered or self.src.is_signed else "u"
         found = b.icmp(signed + which, x, other) if self.whole else b.fcmp("o" + which, x, other)
         return b.select(found, x, other)
 

@@ -40,7 +40,7 @@ from relayout.dtypes import DType
 from relayout.errors import LayoutError
 from relayout.ir import builder
 from relayout.ir.kernel import digits, kernel, tasks
-from relayout.ir.lanes import Lanes, lanes_of
+from relayout.ir.lanes import INFINITE, Lanes, lanes_of
 from relayout.ir.types import FLOAT, I64, Value, constant
 from relayout.ir.vectors import reduce
 from relayout.kernels.reduce.space import Cover, cover, spaces
@@ -128,9 +128,9 @@ class Window:
 
     @property
     def whole(self) -> bool:
-        """Whether integers stay integers."""
-        picks = REDUCTIONS[self.reduction].repeats
-        return picks and not self.src.is_float and self.src is self.dst and not (self.post_ops or self.before)
+        """Whether elements stay what they are, since they are only picked."""
+        picks = REDUCTIONS[self.reduction].repeats and not (self.post_ops or self.before)
+        return picks and self.src is self.dst and (not self.src.is_float or self.src.name in INFINITE)
 
     def scheme(self, block: Nest, lanes: int) -> str:
         """Where the lanes of a block come from."""
@@ -231,7 +231,7 @@ class _Mapped(Lanes):
     """Vectors whose elements have become something else when they are loaded."""
 
     def __init__(self, b: builder.Builder, window: Window) -> None:
-        super().__init__(b, window.src, window.dst, window.whole)
+        super().__init__(b, window.src, window.dst, window.whole, "lt" if window.reduction == "min" else "gt")
         self.before = window.before
 
     def load(

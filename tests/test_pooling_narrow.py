@@ -1,0 +1,78 @@
+"""Pooling of narrow types: any bits of bf16 and f16, sums of bytes; results are the definition's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relayout as rl
+from relayout.primitives import Pooling, Reduction
+
+DIMS = (2, 20, 9, 37)
+FORMATS = ("nhwc", "nchw", "nChw16c")
+WINDOWS = [(3, 2, 1), (2, 2, 0), (3, 1, 1), ((9, 37), 1, 0), (5, 2, 2)]
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+def any_bits(kind: str, seed: int, strange: float) -> Any:
+    """Bits of all kinds of numbers, of both signs; a share of them infinite or no numbers."""
+    random = np.random.default_rng(seed)
+    bits = random.integers(0, 1 << 16, DIMS).astype(np.uint16)
+    top = {"bf16": 0x7F80, "f16": 0x7C00}[kind]
+    special = (bits & top) == top
+    kept = special & (random.random(DIMS) < strange)
+    finite = np.where(special, bits & ~np.uint16(top & -top), bits)
+    return np.where(kept, bits, finite).astype(np.uint16).view(rl.dtype(kind).numpy)
+
+
+def same(found: Any, wanted: Any) -> bool:
+    return np.array_equal(np.asarray(found, np.float64), np.asarray(wanted, np.float64), equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("strange", [0.0, 0.2])
+def test_maxima_of_any_bits(kind: str, format: str, strange: float) -> None:
+    for seed, window in enumerate(WINDOWS):
+        x = rl.tensor(any_bits(kind, seed, strange), format, kind)
+        made = Pooling(x.desc, "max", *window)
+        assert made.implementation.startswith("machine code")
+        assert same(made(x).numpy(), made.reference(x))
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+@pytest.mark.parametrize("algorithm", ["max", "min"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_extremes_along_axes(kind: str, algorithm: str, format: str) -> None:
+    for seed, dims in enumerate([(2, 20, 1, 1), (2, 1, 9, 37), (1, 20, 9, 1)]):
+        x = rl.tensor(any_bits(kind, seed, 0.001 * seed), format, kind)
+        made = Reduction(x.desc, algorithm, dst=rl.MemoryDesc(dims, kind, format))
+        assert same(made(x).numpy(), made.reference(x))
+
+
+@pytest.mark.parametrize("kinds", [("s8", "s8"), ("u8", "u8"), ("u8", "f32"), ("s8", "u8")])
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("algorithm", ["average_include_padding", "average_exclude_padding"])
+def test_averages_of_extreme_bytes(kinds: tuple[str, str], format: str, algorithm: str) -> None:
+    random = np.random.default_rng(1)
+    info = rl.dtype(kinds[0])
+    for window in WINDOWS:
+        low, high = int(info.min), int(info.max)
+        data = np.where(random.random(DIMS) < 0.5, high, random.integers(low, high + 1, DIMS))
+        data[0, :10] = low
+        x = rl.tensor(data, format, kinds[0])
+        out = Pooling(x.desc, algorithm, *window).dst.dims
+        made = Pooling(x.desc, algorithm, *window, dst=rl.MemoryDesc(out, kinds[1], format))
+        exact = np.asarray(made.reference(x))
+        found = np.asarray(made(x).numpy(), np.float64)
+        if kinds[1] == "f32":
+            np.testing.assert_allclose(found, exact, 2e-7)
+            continue
+        kind = rl.dtype(kinds[1])
+        rounded = np.clip(np.rint(exact), kind.min, kind.max)
+        far = np.abs(exact - np.floor(exact) - 0.5) > 1e-4  # off a tie, that f32 may have moved to
+        assert (found[far] == rounded[far]).all(), window
+        assert (np.abs(found - rounded) <= 1).all()
