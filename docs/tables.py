@@ -16,6 +16,10 @@ from relayout import files
 from relayout.draw import svg
 from relayout.inspecting.matches import Guess, Match
 from relayout.inspecting.verification import Verification
+from relayout.kernels.conv.arithmetic import arithmetic_of, dots_of
+from relayout.kernels.conv.geometry import Geometry
+from relayout.kernels.conv.weights import weights_text
+from relayout.targets.machine import machine
 
 MAIN = ("onednn", "openvino", "megengine", "pytorch", "tvm", "tensorrt")
 OTHERS_SKIPPED = ("digits", "benchdnn", *MAIN)
@@ -248,7 +252,45 @@ def first_sentence(made: object) -> str:
     return re.split(r"(?<=[^.][.])\s+(?=[A-Z`])", text)[0].replace("|", "\\|")
 
 
+PROCESSORS = {
+    "AVX2, nothing else (Haswell to Skylake, Zen 1 to 3)": ("x86_64", "znver3"),
+    "AVX-VNNI (Alder Lake to Meteor Lake)": ("x86_64", "alderlake"),
+    "AVX-VNNI-INT8 (Arrow Lake, Lunar Lake, Sierra Forest)": ("x86_64", "arrowlake"),
+    "AVX-512 (Skylake-X)": ("x86_64", "skylake-avx512"),
+    "AVX-512 VNNI (Cascade Lake, Ice Lake)": ("x86_64", "cascadelake"),
+    "AVX-512 VNNI and BF16 (Cooper Lake, Zen 4)": ("x86_64", "znver4"),
+    "AMX (Sapphire Rapids to Granite Rapids)": ("x86_64", "sapphirerapids"),
+    "AArch64, nothing else": ("aarch64", "generic"),
+    "AArch64 dotprod (Neoverse N1, Apple M1)": ("aarch64", "neoverse-n1"),
+    "AArch64 i8mm and bf16 (Neoverse V1, Apple M2)": ("aarch64", "neoverse-v1"),
+}
+"""Kinds of processors, and one of each by its LLVM name."""
+NARROW = ("u8", "s8"), ("s8", "s8"), ("bf16", "bf16")
+
+
+def instructions() -> str:
+    """What each kind of processor adds up narrow products by, and in which format of weights."""
+    layer = Geometry(1, 1, 256, 256, (1, 16, 16), (1, 14, 14), (1, 3, 3), *[(1, 1, 1)] * 2, (0, 0, 0))
+    rows = []
+    for kind, (family, cpu) in PROCESSORS.items():
+        processor, cells = machine(cpu, f"{family}-unknown-linux-gnu"), []
+        for pair in NARROW:
+            src, weights = map(rl.dtype, pair)
+            first = arithmetic_of(src, weights, layer, processor)
+            assert first is not None
+            found = dots_of(src, weights, layer, processor) or [first]
+            usual = (
+                {"s16": "pairs of s16", "f32": "multiply-add in f32"}[first.operand] if not first.dot else ""
+            )
+            words = [usual or f"`{how.dot}`" + " (source shifted)" * bool(how.shift) for how in found]
+            form = weights_text(layer, first, processor, 2, False)
+            cells.append(f"{', '.join(words)}; `{form}`")
+        rows.append([kind, *cells])
+    return table(["", *(" x ".join(pair) for pair in NARROW)], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "instructions": instructions,
     "data": lambda: names(DATA),
     "weights": lambda: names(WEIGHTS),
     "others": other_names,
