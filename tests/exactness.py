@@ -15,6 +15,7 @@ import argparse
 import random
 import sys
 import time
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -124,8 +125,15 @@ def _matmul(draw: random.Random, kinds: tuple[str, str, str]):
     ), arrays
 
 
-def one(seed: int) -> None:
+def one(seed: int, instead: AbstractContextManager[None] | None = None) -> str:
     """Check the configuration of a seed, on a processor and with a number of threads that follow from it.
+
+    ``instead`` is another processor, within which code is made for it.
+
+    Returns
+    -------
+    str
+        How it was computed.
 
     Raises
     ------
@@ -133,11 +141,13 @@ def one(seed: int) -> None:
         The result is not the definition's.
     """
     draw = random.Random(seed)
-    with on(draw.choice((*HERE, *HERE[-1:] * 4)), draw.choice((1, 2, 3))):
+    usual = on(draw.choice((*HERE, *HERE[-1:] * 4)), draw.choice((1, 2, 3)))
+    with usual if instead is None else instead:
         made, arrays = configuration(draw)
         for name, kind in (("src", made.src.dtype.name), ("weights", "s8")):
             arrays[name] = values(draw, kind, made.descs[name].dims)
         check(made, seed, arrays)
+        return made.implementation
 
 
 def main() -> int:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import exactness
 import relayout as rl
 from relayout import MemoryDesc
 from relayout.kernels.conv import arithmetic, candidates
@@ -153,6 +154,14 @@ def run(made, *arrays):
         rl.reorder(rl.tensor(np.asarray(x), dtype=d.dtype), d) for x, d in zip(arrays, descs, strict=True)
     ]
     return made(*given).numpy()
+
+
+@emulates
+@pytest.mark.parametrize("first", range(0, 100, 25))
+def test_bytes_are_exact(first):
+    """With all tails, zero points and extremes that are tried elsewhere; ``exactness.py`` tries more."""
+    found = [exactness.one(seed, tiles(1 + seed % 3)) for seed in range(first, first + 25)]
+    assert sum("by tdp" in one for one in found) >= 10  # others have no such plan
 
 
 # -- the code -----------------------------------------------------------------------------------------------

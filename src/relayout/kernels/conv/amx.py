@@ -247,7 +247,9 @@ def amx_function(name: str, tile: Tile, machine: Machine, extra: Sequence[str], 
             tiles.store(number, b.gep(room, (first * count + v) * ROW), count * ROW)
         first += run.rows
     sums = vector(LANES, FLOAT if tile.arithmetic.sums == "f32" else I32)
-    starts = [b.load(sums, b.gep(b["offsets"], (1 + v) * ROW), ROW) for v in range(count * tile.offset)]
+    starts = [
+        b.load(sums, b.gep(b["offsets"], (2 + count + v) * ROW), ROW) for v in range(count * tile.offset)
+    ]
     for p, place in enumerate(tile.dst):
         for v, several in enumerate(tile.pieces):
             x = b.load(sums, b.gep(room, (computed.index(p) * count + v) * ROW), ROW)

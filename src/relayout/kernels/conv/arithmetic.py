@@ -205,7 +205,7 @@ def dots_of(
 ) -> list[Arithmetic]:
     """Every arithmetic of a processor's instructions for sums of narrow products.
 
-    Those that take several pixels at once know no zero points.
+    Those that take several pixels at once know no zero points of weights.
 
     >>> from relayout import dtype
     >>> from relayout.targets.machine import machine
@@ -223,7 +223,7 @@ def dots_of(
     """
     found: dict[tuple[int, bool], Arithmetic] = {}  # by what decides about formats and code
     for feature, size, how in CHOICES.get((src.name, weights.name), ()):
-        knows = not (zeros and how.matrices)
+        knows = not (zeros.weights and how.matrices)
         if machine.vector == size and machine.has(feature) and _divides(geometry, how, machine) and knows:
             found.setdefault((how.depth, how.tiles), how)
     return list(found.values())

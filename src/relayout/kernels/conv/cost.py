@@ -145,11 +145,14 @@ class Model:
             added = how.depth == 1 or how.dot  # by the instruction that multiplies
             spare = (1 if added else 3) + bool(how.shift)
             held = vectors + bool(nest.zeros.weights)  # sums of a pixel, and perhaps that of the pixel itself
-            room = (registers - len(nest.taps) * vectors - spare - bool(nest.zeros.weights)) // held
+            weights = len(nest.taps) * vectors * (1 + how.paired)
+            room = (registers - weights - spare - bool(nest.zeros.weights)) // held
+            room -= room % (1 + how.paired)
         return max(1, min(room, MOST_PIXELS))
 
     def turn(self, pixels: int, vectors: int) -> float:
         """Cycles of one tap of one turn of the sum in a tile, if its weights are near."""
+        pixels += pixels % (1 + self.nest.arithmetic.paired)
         if (pixels, vectors) not in self._turn:
             facts, inputs = self.facts, self.nest.geometry.inputs
             if self.nest.spread:
@@ -175,7 +178,7 @@ class Model:
         """What a tile loads for one tap: pixels that several taps share are loaded once."""
         taps = len(self.nest.taps)
         if taps == 1:
-            return pixels + vectors
+            return pixels + vectors * (1 + self.nest.arithmetic.paired)
         step, gap = self.nest.geometry.strides[2], self.nest.geometry.dilation[2]
         shared = {p * step + t * gap for p in range(pixels) for t in range(taps)}
         return len(shared) / taps + vectors

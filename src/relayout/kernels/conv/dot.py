@@ -18,7 +18,7 @@ from relayout.dtypes import dtype
 from relayout.ir.builder import Builder
 from relayout.ir.conversions import convert
 from relayout.ir.types import BFLOAT, FLOAT, I8, I16, I32, Value, constant, integer, poison, vector
-from relayout.kernels.conv.arithmetic import Arithmetic
+from relayout.kernels.conv.arithmetic import QUADS, Arithmetic
 
 __all__ = ["Dot", "declared"]
 
@@ -29,6 +29,7 @@ PAIR_PRODUCTS = {
 }
 """Products of pairs, added up: what x86 processors have for it, by the number of sums."""
 
+REPEATED = {1: 0x01010101, 2: 0x00010001}  # by the bytes of an element, 1 in each of a word
 SIZE = 16  # bytes of a register of AArch64
 
 INSTRUCTIONS = {
@@ -63,6 +64,8 @@ def declared(arithmetic: Arithmetic, lanes: int) -> str:
     >>> declared(QUADS, 16)
     'declare <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32>, <16 x i32>, <16 x i32>)'
     """
+    if arithmetic.tiles and arithmetic.sums == "s32":
+        arithmetic = QUADS  # which add up their weights
     if (arithmetic.dot, lanes) not in INSTRUCTIONS:
         return ""
     sums = vector(lanes, FLOAT if arithmetic.sums == "f32" else I32)
@@ -89,13 +92,23 @@ class Dot:
     @property
     def ones(self) -> Value:
         """Weights of 1: they add up the elements of integers themselves."""
-        return constant(self.factor, {2: 0x00010001, 4: 0x01010101}[self.arithmetic.depth])
+        return constant(self.factor, REPEATED[self.arithmetic.element])
 
     def spread(self, x: Value) -> Value:
         """A number in s32 as an operand of integers: in all neighbours of a word, wrapped around."""
-        depth = self.arithmetic.depth
-        bits = 32 // depth
-        return self.b.mul(self.b.and_(x, (1 << bits) - 1), {2: 0x00010001, 4: 0x01010101}[depth])
+        size = self.arithmetic.element
+        return self.b.mul(self.b.and_(x, (1 << 8 * size) - 1), REPEATED[size])
+
+    def summed(self, pointer: Value, total: Value) -> Value:
+        """``total`` and the neighbouring weights themselves, of integers."""
+        b, how = self.b, self.arithmetic
+        if how.tiles:
+            return Dot(b, QUADS, self.kind.name, self.lanes).summed(pointer, total)
+        if not how.paired:
+            return self.add(self.ones, self.weights(pointer), total)
+        nothing = constant(self.sum, 0)
+        first, second = (self.add(self.ones, half, nothing) for half in self.halves(pointer))
+        return b.add(total, b.shuffle(first, [0, 1, 4, 5], second))
 
     def everywhere(self, pointer: Value) -> Value:
         """An element of the source, or the neighbours that are multiplied at once, in all lanes."""
@@ -103,7 +116,7 @@ class Dot:
         x = b.splat(b.load(self.factor.element, pointer, how.element), self.lanes)
         if not how.shift:
             return x
-        return b.xor(x, how.shift % 256 * 0x01010101)  # a byte that is added to without a carry
+        return b.xor(x, how.shift % 256 * REPEATED[1])  # a byte that is added to without a carry
 
     def two(self, one: Value, other: Value) -> Value:
         """The neighbours at two pixels, one behind the other, for an instruction that takes both."""

@@ -43,7 +43,7 @@ def offsets_function(name: str, tile: Tile, machine: Machine) -> str:
     b = Function(name, {"weights": PTR, "offsets": PTR}, machine, "internal", "noinline")
     dot = Dot(b, tile.arithmetic, tile.weights_type, lanes_of(machine))
     size = dot.sum.bytes
-    zero = b.load(dot.factor, b["offsets"], size)
+    zero = b.load(dot.sum, b.gep(b["offsets"], size), size)
     rows = tile.counted
     inside = [loop for loop in tile.loops if loop not in rows and loop.extent > 1]
 
@@ -51,7 +51,7 @@ def offsets_function(name: str, tile: Tile, machine: Machine) -> str:
         if not left:
             found = list(found)
             for (_, tap), (v, at) in product(tile.taps, enumerate(tile.weights)):
-                found[v] = dot.add(zero, dot.weights(b.gep(weights, tap + at)), found[v])
+                found[v] = dot.summed(b.gep(weights, tap + at), found[v])
             return found
 
         def turn(_: Value, given: list[Value]) -> list[Value]:
@@ -64,7 +64,7 @@ def offsets_function(name: str, tile: Tile, machine: Machine) -> str:
         if not left:
             totals = sums(inside, weights, [constant(dot.sum, 0) for _ in tile.weights])
             for v, total in enumerate(totals):
-                b.store(b.sub(0, total), b.gep(to, v * size), size)
+                b.store(b.sub(0, b.mul(total, zero)), b.gep(to, v * size), size)
             return
         apart = prod(loop.extent for loop in left[1:]) * len(tile.weights) * size
 
