@@ -125,7 +125,7 @@ def test_inner_products_and_volumes(kinds):
 
 
 @emulates
-@pytest.mark.parametrize("form", ["OhwI16o4i", "OIhw4i16o4i", "OIhw16i16o4i", "OhwI32o4i", "oihw"])
+@pytest.mark.parametrize("form", ["OhwI16o4i", "OIhw4i16o4i", "OIhw16i16o4i", "OIhw16i64o4i", "OhwI32o4i", "oihw"])
 def test_weights_that_are_given_in_a_format_run_in_it(form):
     src, weights = MemoryDesc((1, 128, 6, 7), "u8", "nhwc"), MemoryDesc((64, 128, 3, 3), "s8", form)
     with tiles():
