@@ -11,6 +11,7 @@ from relayout.cli.console import marks_of, reading_width
 from relayout.cli.described import described, meaning_option
 from relayout.cli.options import Output, output_options
 from relayout.cli.pictures import Pictures, picture_options
+from relayout.cli.show_store import show_store, store_among
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,6 +36,7 @@ PICTURED = 20  # rows of a picture, if not told otherwise
         "relayout show nChw16c 1,64,56,56 --dtype bf16 --json",
         "relayout show nChw8c 1,17,4,4 --svg padding.svg --png padding.png",
         "relayout show os_is_yx_osv32_isv4_swizzled_by_2 64,32,1,1 --html a.html",
+        "relayout show big.zarr nchw --svg chunks.svg  a store: chunks are digits, too",
         "relayout show src:f32:p:blocked:aBcd8b::f0 1,17,2,2   from a log of oneDNN",
     ),
 )
@@ -49,6 +51,7 @@ PICTURED = 20  # rows of a picture, if not told otherwise
     help=f"Lines of listing or grid (0: all), or rows of a picture. [default: {ROWS}, {PICTURED}]",
 )
 @meaning_option
+@click.option("--name", help="The array in a store of several.")
 @click.option("--colour", metavar="DIGIT", help="Colour the picture by a digit: c//8, c%8, h.")
 @picture_options
 @output_options
@@ -60,6 +63,7 @@ def show(
     grid: bool,
     limit: int | None,
     meaning: str | None,
+    name: str | None,
     colour: str | None,
     pictures: Pictures,
     output: Output,
@@ -70,11 +74,19 @@ def show(
     (f32:nChw8c:1x17x2x2) or oneDNN logs it. DIMS are the logical sizes in the order of the format's axes: n,
     c, h, w for nhwc too.
 
+    Instead, give a STORE (a Zarr store, or a folder of npy files), and its format where it can't say it:
+    what stands in the names of chunks, and what in the chunks.
+
     --svg, --png and --html write a picture instead: the tensor in slices, its memory cache line by cache
     line, what padding costs, and how many cache lines 16 channels of a pixel take (of AXIS, with --vector).
     """
     pictures.needs("--colour", colour)
     pictures.claim(output)
+    if store_among(words):
+        show_store(words, name, pictures, output)
+        return
+    if name is not None:
+        raise click.UsageError("--name is that of an array in a store", click.get_current_context())
     told = described(words, dtype, strides, meaning)
     if told.rest:
         raise click.UsageError(f"give FORMAT DIMS; got {' '.join(words)}", click.get_current_context())

@@ -26,6 +26,7 @@ def digits(
     axes: Sequence[str] | None = None,
     index: Sequence[int] | None = None,
     title: str | None = None,
+    outer: int = 0,
 ) -> str:
     """Draw how axes are cut into digits, and in which order the digits stand in memory.
 
@@ -43,6 +44,9 @@ def digits(
         A logical index to follow; needs a layout.
     title : str, optional
         What to write above. Without it: the layout or format.
+    outer : int
+        How many digits, the outermost ones, stand in the name of a chunk rather than in the chunk: they are
+        drawn apart, without strides (:attr:`relayout.stores.LazyTensor.layout`).
 
     Returns
     -------
@@ -102,7 +106,8 @@ def digits(
         x += wide + spare
     y += 69 if with_values else 55
     upper = x - spare
-    lower = total * box + (total - 1) * gap
+    parting = 3 * gap if 0 < outer < total else 0.0  # between the name and the chunk
+    lower = total * box + (total - 1) * gap + parting
     shift = max(0.0, (upper - lower) / 2)
     if lower > upper:  # centre the upper row by moving the lower one as little as the other way round
         shift = -(lower - upper) / 2
@@ -111,23 +116,28 @@ def digits(
         canvas.wire(
             places[t, level],
             y,
-            shift + k * (box + gap) + box / 2,
+            shift + k * (box + gap) + (parting if k >= outer else 0.0) + box / 2,
             y + wires,
             stroke=STROKES[t % len(STROKES)],
         )
     y += wires
     for k, (t, level) in enumerate(diagram.memory):
         digit = diagram.axes[t].digits[level]
-        left = shift + k * (box + gap)
-        lines = [text for text in (digit.extent, digit.stride) if text]
+        left = shift + k * (box + gap) + (parting if k >= outer else 0.0)
+        lines = [text for text in (digit.extent, "" if k < outer else digit.stride) if text]
         canvas.box(left, y, box, 26 + 15 * len(lines), fill=fill_of(t), round=3)
         canvas.words(left + box / 2, y + 17, digit.text, bold=True)
         for row, text in enumerate(lines):
             canvas.words(left + box / 2, y + 33 + row * 15, text, size=11)
     y += 26 + 15 * (2 if diagram.has_strides else 1)
-    canvas.words(shift, y + 18, "outermost: slowest", size=11, anchor="start", fill=MUTED, mono=False)
-    canvas.words(shift + lower, y + 18, "innermost: fastest", size=11, anchor="end", fill=MUTED, mono=False)
-    if lower > 300:
+    if outer:
+        _bracketed(canvas, shift, y, [(outer, "in the name of a chunk"), (total - outer, "in the chunk")],
+                   box + gap, gap, parting)  # fmt: skip
+    else:
+        canvas.words(shift, y + 18, "outermost: slowest", size=11, anchor="start", fill=MUTED, mono=False)
+        words = "innermost: fastest"
+        canvas.words(shift + lower, y + 18, words, size=11, anchor="end", fill=MUTED, mono=False)
+    if lower > 300 and not outer:
         canvas.line([(shift + 112, y + 14.5), (shift + lower - 112, y + 14.5)], stroke=RULE, arrow=True)
     if with_values:
         y += 34
@@ -135,6 +145,24 @@ def digits(
             canvas.words(shift, y + 14, line, size=13, anchor="start", bold=True)
             y += 20
     return canvas.document(caption, f"The digits of {diagram.name}, from logical axes to memory order.")
+
+
+def _bracketed(
+    canvas: Canvas,
+    x: float,
+    y: float,
+    groups: Sequence[tuple[int, str]],
+    step: float,
+    gap: float,
+    parting: float,
+) -> None:
+    """What several digits in a row are together, below them."""
+    for count, words in groups:
+        if count:
+            wide = count * step - gap
+            canvas.line([(x, y + 5), (x, y + 10), (x + wide, y + 10), (x + wide, y + 5)], stroke=MUTED)
+            canvas.words(x + wide / 2, y + 24, words, size=11, fill=MUTED, mono=False)
+        x += count * step + parting
 
 
 @dataclass(frozen=True)
