@@ -39,6 +39,8 @@ from relayout.bench.primitives import NETWORKS, PEAK, QUICK, Result, Task, measu
 from relayout.bench.primitives_report import Report, as_json
 from relayout.cli import application
 from relayout.jit.compile import _target, assemble, available
+from relayout.kernels.conv.amx import KINDS
+from relayout.kernels.conv.dot import NEON
 from relayout.targets.machine import llvm, machine
 from strategies import examples
 
@@ -146,9 +148,12 @@ class TestPeak:
 
     @pytest.mark.parametrize("instruction", peak.INSTRUCTIONS)
     def test_is_of_its_instruction(self, instruction):
-        target = machine("znver4", "x86_64-unknown-linux-gnu")
+        others = {"vpdpbssd": "arrowlake", **dict.fromkeys(KINDS, "sapphirerapids")}
+        triple = f"{'aarch64' if instruction in NEON else 'x86_64'}-unknown-linux-gnu"
+        target = machine("neoverse-v1" if instruction in NEON else others.get(instruction, "znver4"), triple)
         code = _target(target, 2).emit_assembly(llvm().parse_assembly(peak.ir(target, instruction)))
-        assert code.count({"fma": "vfmadd"}.get(instruction, instruction)) == peak.CHAINS
+        chains = 4 if instruction in KINDS else peak.CHAINS
+        assert code.count({"fma": "vfmadd"}.get(instruction, instruction)) == chains
         assert not re.search(r"zmm\d+, -?\d*\(%rsp\)", code)
 
     def test_does_what_it_counts(self, monkeypatch):

@@ -15,6 +15,8 @@ multiply and add.
 
 Narrow numbers have peaks of their own: those of the instruction that adds up two or four products to a sum
 (:mod:`relayout.kernels.conv.arithmetic`), in the same way. What the registers hold does not matter to it.
+Where there are tiles (:mod:`relayout.ir.amx`), the peak is theirs: of four of sums, to each of which the
+product of two others is added.
 """
 
 from __future__ import annotations
@@ -28,11 +30,13 @@ import numpy as np
 from relayout.bench.measure import Spread, Stopwatch, spread
 from relayout.dtypes import DType
 from relayout.errors import LayoutError
+from relayout.ir import amx
 from relayout.ir.builder import Function
 from relayout.ir.types import I64, PTR, Value, constant
 from relayout.jit.abi import Kernel
 from relayout.jit.compile import available, compiled
-from relayout.kernels.conv.arithmetic import BF16_PAIRS, FLOATS, QUADS, Arithmetic, arithmetic_of
+from relayout.kernels.conv.amx import KINDS, registers
+from relayout.kernels.conv.arithmetic import CHOICES, FLOATS, Arithmetic, arithmetic_of, dots_of
 from relayout.kernels.conv.dot import Dot, declared
 from relayout.kernels.conv.geometry import Geometry
 from relayout.kernels.conv.tile import lanes_of
@@ -55,8 +59,7 @@ STEP = 64  # bytes between what shares store: a line each
 FMA = "fma"
 INSTRUCTIONS: dict[str, Arithmetic] = {
     FMA: FLOATS,
-    "vdpbf16ps": BF16_PAIRS,
-    "vpdpbusd": QUADS,
+    **{choice.how.dot: choice.how for several in CHOICES.values() for choice in several},
 }
 """What has a peak: instructions, and the arithmetic that they are of."""
 
@@ -79,8 +82,11 @@ def instruction_of(src: DType, weights: DType) -> str:
     """
     one = (1, 1, 1)
     plain = Geometry(1, 1, 64, 64, one, one, one, one, one, (0, 0, 0))
-    how = arithmetic_of(src, weights, plain, host())
-    return how.dot if how is not None and how.dot else FMA
+    dots = dots_of(src, weights, plain, host())
+    if not dots:
+        how = arithmetic_of(src, weights, plain, host())
+        return how.dot if how is not None and how.dot else FMA
+    return next((how.dot for how in dots if how.tiles), dots[0].dot)
 
 
 def yardstick(threads: int, instruction: str = FMA) -> Yardstick:
@@ -96,12 +102,25 @@ def yardstick(threads: int, instruction: str = FMA) -> Yardstick:
     shares = SHARES * threads
     target, operands = aligned(shares * STEP), np.array([TURNS], np.int64)
     address_of = kernel(instruction).address
-    depth = INSTRUCTIONS[instruction].depth
+    turn = flops_of_a_turn(INSTRUCTIONS[instruction], host())
 
     def work() -> None:
         run(address_of, 0, address(target), address(operands), shares, threads)
 
-    return Yardstick(work, 2 * depth * lanes_of(host()) * CHAINS * TURNS * shares)
+    return Yardstick(work, turn * TURNS * shares)
+
+
+def flops_of_a_turn(how: Arithmetic, machine: Machine) -> int:
+    """Multiplications and additions of one turn of the loop.
+
+    >>> from relayout.targets.machine import machine
+    >>> xeon = machine("sapphirerapids", "x86_64-unknown-linux-gnu")
+    >>> [flops_of_a_turn(INSTRUCTIONS[name], xeon) for name in ("fma", "vpdpbusd", "tdpbusd")]
+    [384, 1536, 131072]
+    """
+    if how.tiles:
+        return 4 * 2 * amx.ROWS * amx.ROWS * amx.ROWS * how.depth
+    return 2 * how.depth * lanes_of(machine) * CHAINS
 
 
 def peak(threads: int, rounds: int = 5, instruction: str = FMA) -> Spread:
@@ -126,6 +145,8 @@ def ir(machine: Machine, instruction: str = FMA) -> str:
     how, lanes = INSTRUCTIONS[instruction], lanes_of(machine)
     names = ("source", "target", "operands")
     f = Function("peak", dict.fromkeys(names, PTR) | dict.fromkeys(("part", "parts"), I64), machine)
+    if how.tiles:
+        return _of_tiles(f, how)
     dot = Dot(f, how, how.operand, lanes)
     real = instruction == FMA
 
@@ -141,3 +162,19 @@ def ir(machine: Machine, instruction: str = FMA) -> str:
         total = f.fadd(total, other) if how.sums == "f32" else f.add(total, other)
     f.store(total, f.gep(f["target"], f["part"], STEP), 4)
     return f"{declared(how, lanes)}\n{f.text()}"
+
+
+def _of_tiles(f: Function, how: Arithmetic) -> str:
+    """The same with tiles, which stay zero."""
+    tiles, names = amx.Tiles(f), registers(2, 2, False)
+    assert names is not None
+    tiles.configure(Value("@sizes", PTR))
+
+    def turn(_: Value) -> None:
+        for row, source in zip(names.sums, names.sources, strict=True):
+            for total, other in zip(row, names.weights, strict=True):
+                tiles.multiply(KINDS[how.dot], total, source, other)
+
+    f.loop(0, f.load(I64, f["operands"]), 1, turn)
+    tiles.release()
+    return f"{amx.configuration('sizes', [amx.Shape(amx.ROWS, amx.ROW)] * amx.TILES)}\n{f.text()}"

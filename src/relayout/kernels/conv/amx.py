@@ -43,7 +43,7 @@ from relayout.loops.nest import Loop
 from relayout.targets.machine import Machine
 
 __all__ = [
-    *("EMULATED", "Cutting", "Registers"),
+    *("EMULATED", "KINDS", "Cutting", "Registers"),
     *("amx_function", "cutting", "order_of", "products_of", "registers", "runs_of", "shapes_of", "split"),
 ]
 

@@ -20,7 +20,7 @@ from relayout.ir.conversions import convert
 from relayout.ir.types import BFLOAT, FLOAT, I8, I16, I32, Value, constant, integer, poison, vector
 from relayout.kernels.conv.arithmetic import QUADS, Arithmetic
 
-__all__ = ["Dot", "declared"]
+__all__ = ["NEON", "Dot", "declared"]
 
 PAIR_PRODUCTS = {
     4: "llvm.x86.sse2.pmadd.wd",
