@@ -269,19 +269,23 @@ def _bare(made: Products) -> Products:
 @lru_cache(maxsize=256)
 @locked
 def _ways(made: Products, machine: Machine, many: int) -> Ways | None:
-    from relayout.kernels.conv.arithmetic import arithmetic_of
+    from relayout.kernels.conv.arithmetic import arithmetic_of, without_dots
     from relayout.kernels.conv.candidates import Problem, candidates
+    from relayout.kernels.conv.weights import weights_text
 
     how = arithmetic_of(made.src.dtype, made.weights.dtype, made.geometry, machine, made.zeros)
     if how is None or made.dst.dtype.name not in ("f32", "f16", "bf16", "s32", "s8", "u8"):
         return None
-    text = weights_format(made) or ""
-    packed = MemoryDesc(made.weights.dims, made.weights.dtype, text)
-    for weights, format, given in ((made.weights, "", None), (packed, text, made.weights)):
-        problem = Problem(made.src, weights, made.dst, made.geometry, how, made.grouped, given, made.zeros)
-        found = candidates(problem, machine, many)
-        if found:
-            return Ways(found, problem, format)
+    spatial = len(made.weights.dims) - 2 - made.grouped
+    for one in (how, *without_dots(how, made.src.dtype, made.geometry, machine, made.zeros)):
+        text = weights_text(made.geometry, one, machine, spatial, made.grouped)
+        packed = MemoryDesc(made.weights.dims, made.weights.dtype, text)
+        for weights, format, given in ((made.weights, "", None), (packed, text, made.weights)):
+            sides = made.src, weights, made.dst, made.geometry
+            problem = Problem(*sides, one, made.grouped, given, made.zeros)
+            found = candidates(problem, machine, many)
+            if found:
+                return Ways(found, problem, format)
     return None
 
 

@@ -45,7 +45,7 @@ from relayout.targets.machine import Machine
 
 __all__ = [
     *("BF16_PAIRS", "FLOATS", "PAIRS", "QUADS", "SHIFTED_QUADS"),
-    *("Arithmetic", "Zeros", "arithmetic_of", "dots_of"),
+    *("Arithmetic", "Zeros", "arithmetic_of", "dots_of", "without_dots"),
 ]
 
 LARGEST = {"s8": 128, "u8": 255}  # the largest magnitude of a value
@@ -189,15 +189,44 @@ def arithmetic_of(
         return next(iter(dots_of(src, weights, geometry, machine)), FLOATS)
     if src.name not in LARGEST or weights.name != "s8":
         return None
-    one = 255 if zeros.src else LARGEST[src.name]
-    largest = geometry.inputs * geometry.taps * one * (255 if zeros.weights else LARGEST["s8"])
+    largest = _largest(src, geometry, zeros)
     if largest >= 1 << 31:
         return None
     if dots := dots_of(src, weights, geometry, machine, zeros):
         return dots[0]
+    return _plain(largest, geometry, machine, zeros)
+
+
+def _plain(largest: int, geometry: Geometry, machine: Machine, zeros: Zeros) -> Arithmetic | None:
+    """What multiplies bytes, whose sums have such a magnitude, without instructions that are made for it."""
     if largest < EXACT and (is_spread(geometry, machine.vector // 4) or not zeros):
         return FLOATS
     return PAIRS if geometry.groups == 1 or geometry.inputs % 2 == 0 else None
+
+
+def without_dots(
+    how: Arithmetic, src: DType, geometry: Geometry, machine: Machine, zeros: Zeros = NO_ZEROS
+) -> list[Arithmetic]:
+    """What else does the same where there is no plan with an instruction for narrow numbers.
+
+    >>> from relayout import dtype
+    >>> from relayout.targets.machine import machine
+    >>> matrices = Geometry(8, 12, 197, 64, *[(1, 1, 1)] * 6)
+    >>> without_dots(BF16_PAIRS, dtype("bf16"), matrices, machine("x86-64-v4")) == [FLOATS]
+    True
+    """
+    if not how.dot:
+        return []
+    if how.sums == "f32":
+        return [FLOATS]
+    found = _plain(_largest(src, geometry, zeros), geometry, machine, zeros)
+    return [] if found is None else [found]
+
+
+def _largest(src: DType, geometry: Geometry, zeros: Zeros) -> int:
+    """The largest magnitude of a sum of bytes."""
+    one = 255 if zeros.src else LARGEST[src.name]
+    return geometry.inputs * geometry.taps * one * (255 if zeros.weights else LARGEST["s8"])
 
 
 def dots_of(
@@ -230,7 +259,12 @@ def dots_of(
 
 
 def _divides(geometry: Geometry, how: Arithmetic, machine: Machine) -> bool:
-    """Whether channels that are multiplied at once are of one group."""
+    """Whether channels that are multiplied at once are of one group.
+
+    Where they don't come out even they are packed, or the last ones are read one by one (matrix products).
+    """
     if is_spread(geometry, machine.vector // 4):
         return False
-    return geometry.groups == 1 or geometry.inputs % how.depth == 0
+    if geometry.groups == 1 or geometry.inputs % how.depth == 0:
+        return True
+    return geometry.taps == 1 and geometry.inputs > how.depth and not how.matrices

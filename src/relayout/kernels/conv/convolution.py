@@ -442,4 +442,5 @@ class DirectModule(Module):
             self._pitch() if rows == 1 else 0,
             nest.offset,
             nest.zeros.weights > 0,
+            nest.rest,
         )

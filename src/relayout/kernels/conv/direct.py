@@ -161,6 +161,15 @@ class Direct:
         return not (self.packs or self.geometry.inside)
 
     @property
+    def rest(self) -> tuple[int, int, int] | None:
+        """Of channels that don't fill the last step: how many, and where their pixels and weights lie."""
+        count = self.geometry.inputs % self.arithmetic.depth
+        if self.packs or not count:
+            return None
+        [loop] = self.loops
+        return count, loop.extent * loop.src, loop.extent * loop.steps[1]
+
+    @property
     def spans(self) -> tuple[Span, ...]:
         """The tiles of a row where there are borders."""
         return spans(self.geometry, self.block.columns)

@@ -118,6 +118,18 @@ class Dot:
             return x
         return b.xor(x, how.shift % 256 * REPEATED[1])  # a byte that is added to without a carry
 
+    def rest(self, pointer: Value, count: int, zero: Value) -> Value:
+        """The same of fewer neighbours, behind which nothing is read; ``zero`` takes the place of others."""
+        b, how = self.b, self.arithmetic
+        bits, word = 8 * how.element, self.factor.element
+        x = constant(word, 0)
+        for k in range(count):
+            one = b.load(integer(bits), b.gep(pointer, k * how.element), how.element)
+            x = b.or_(x, b.shl(b.zext(one, word), k * bits))
+        x = b.xor(b.splat(x, self.lanes), how.shift % 256 * 0x01010101)
+        mask = (1 << count * bits) - 1
+        return b.or_(b.and_(x, mask), b.and_(zero, ~mask))
+
     def two(self, one: Value, other: Value) -> Value:
         """The neighbours at two pixels, one behind the other, for an instruction that takes both."""
         b, word = self.b, integer(8 * self.arithmetic.step)

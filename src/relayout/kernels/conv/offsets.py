@@ -60,9 +60,16 @@ def offsets_function(name: str, tile: Tile, machine: Machine) -> str:
 
         return b.repeat(0, left[0].extent, 1, [weights, *found], turn, True)[1:]
 
+    def last(found: list[Value]) -> list[Value]:
+        if tile.rest is None:
+            return found
+        *_, at = tile.rest
+        places = (b.gep(b["weights"], at + place) for place in tile.weights)
+        return [dot.add(zero, dot.weights(place), x) for place, x in zip(places, found, strict=True)]
+
     def row(left: list[Loop], weights: Value, to: Value) -> None:
         if not left:
-            totals = sums(inside, weights, [constant(dot.sum, 0) for _ in tile.weights])
+            totals = last(sums(inside, weights, [constant(dot.sum, 0) for _ in tile.weights]))
             for v, total in enumerate(totals):
                 b.store(b.sub(0, b.mul(total, zero)), b.gep(to, v * size), size)
             return

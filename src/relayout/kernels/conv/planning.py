@@ -208,8 +208,10 @@ def _direct_loops(
         within = geometry.inputs
         if geometry.groups > 1 and any(weight % within and within % weight for weight in outer):
             return None
+        if within % arithmetic.depth:
+            return _loops_before_the_rest(side, geometry, arithmetic, weights)
         steps = in_steps(side.channels, arithmetic.depth, arithmetic.element)
-        if steps is None or within % arithmetic.depth:
+        if steps is None:
             return None
         channels = _channels(within // arithmetic.depth, steps, weights.inputs)
     if channels is None:
@@ -221,6 +223,23 @@ def _direct_loops(
     if not dense:  # an image is one pixel: in the order of its memory
         loops = tuple(sorted(loops, key=lambda loop: -loop.src))
     return joined(loops)
+
+
+def _loops_before_the_rest(
+    side: Side, geometry: Geometry, arithmetic: Arithmetic, weights: Weights
+) -> Loops | None:
+    """The loop over channels of one tap, side by side, without those that don't fill the last step."""
+    within, depth = geometry.inputs, arithmetic.depth
+    *outer, last = side.channels
+    if (last.weight, last.stride) != (1, arithmetic.element) or any(d.weight % within for d in outer):
+        return None
+    if geometry.taps > 1 or not geometry.inside or within < depth or arithmetic.matrices:
+        return None
+    steps = ceil(within / depth)
+    channels = _channels(steps, (Digit(1, steps, arithmetic.step),), weights.inputs)
+    if channels is None or len(channels) != 1:
+        return None
+    return (channels[0].taking(steps - 1),)
 
 
 def _takes_borders(geometry: Geometry, spread: bool) -> bool:
@@ -239,6 +258,8 @@ def _packed_loops(
     together: bool = False,
 ) -> Loops | None:
     """The loops of the sum over rows in scratch, whose planes lie so many bytes apart."""
+    if geometry.groups > 1 and geometry.inputs % arithmetic.depth:
+        return None
     row = geometry.reach(2, geometry.target[2]) * pitch
     channels: Loops | None = ()
     if not spread:

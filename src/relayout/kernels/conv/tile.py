@@ -114,6 +114,9 @@ class Tile:
         arguments.
     centred : bool
         Whether those of the weights are, too.
+    rest : tuple of int, optional
+        Of a sum over one loop: how many channels don't fill the last step, which comes behind it, and where
+        their pixels and their weights lie.
     pitch : int
         If the next tile's pixels follow this one's and are to be prefetched: bytes from one to the next,
         all of which the innermost loop of the sum goes over. 0: nothing is asked for.
@@ -138,6 +141,7 @@ class Tile:
     pitch: int = 0
     offset: bool = False
     centred: bool = False
+    rest: tuple[int, int, int] | None = None
 
     @property
     def counted(self) -> dict[Loop, str]:
@@ -225,6 +229,9 @@ class _Writer:
             made = self.totals(outer, inner, starts)
         else:
             made = self.nest(inner, b["src"], self.first_row(), starts)
+        if tile.rest is not None:
+            count, forth, on = tile.rest
+            made = self.by_element(b.gep(b["src"], forth), b.gep(b["weights"], on), list(made), count)
         made = self.centred(made) if tile.centred else made
         sums = iter(self.apart(made) if tile.arithmetic.paired else made)
         for p, place in enumerate(tile.dst):
@@ -322,6 +329,7 @@ class _Writer:
         pixels, vectors = len(tile.src), len(tile.weights)
         products = tile.arithmetic.depth * len(tile.taps)
         products *= prod(loop.extent for loop in tile.loops if loop not in self.counts)
+        products += tile.arithmetic.depth * (tile.rest is not None)
         count = constant(I64, products)
         for name in self.counts.values():
             count = b.mul(count, b[name])
@@ -417,8 +425,11 @@ class _Writer:
         last = b.icmp("eq", b.ptrtoint(here), b.ptrtoint(b.gep(start, (loop.extent - 1) * forth)))
         return b.select(last, b.gep(start, ahead), b.gep(here, forth))
 
-    def by_element(self, src: Value, weights: Value, sums: list[Value]) -> list[Value]:
-        """One turn: an element of each pixel goes to all lanes, for all taps that it belongs to."""
+    def by_element(self, src: Value, weights: Value, sums: list[Value], count: int = 0) -> list[Value]:
+        """One turn: an element of each pixel goes to all lanes, for all taps that it belongs to.
+
+        Of neighbours that are multiplied at once there may be fewer, ``count``.
+        """
         b, tile = self.b, self.tile
         streams = [[place + at for at in tile.weights] for _, place in tile.taps]
         vectors = [[self.dot.weights(b.gep(weights, at)) for at in tap] for tap in streams]
@@ -430,7 +441,12 @@ class _Writer:
                 outside = self.outside and p in self.outside[tap]
                 uses.setdefault(OUTSIDE if outside else at + behind, []).append((p, tap))
         for at in sorted(uses):
-            every = self.nothing() if at == OUTSIDE else self.dot.everywhere(b.gep(src, at))
+            if at == OUTSIDE:
+                every = self.nothing()
+            elif count:
+                every = self.dot.rest(b.gep(src, at), count, self.nothing())
+            else:
+                every = self.dot.everywhere(b.gep(src, at))
             for p, tap in uses[at]:
                 for v, y in enumerate(vectors[tap]):
                     number = p * len(tile.weights) + v
