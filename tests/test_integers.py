@@ -74,6 +74,29 @@ def test_convolution(
     assert not {"DequantizeLinear", "QuantizeLinear"} & operators(made)
 
 
+@pytest.mark.parametrize("groups", [1, 4, 16])
+@pytest.mark.parametrize("zero", [0, 31])
+@pytest.mark.parametrize("each", [False, True])
+def test_weights_of_any_zero_point(groups: int, zero: int, each: bool) -> None:
+    rng = np.random.default_rng(crc32(repr((groups, zero, each)).encode()))
+    dims = (1, 16, 8, 9)
+    graph = models.pair(
+        rng,
+        dims,
+        (16, 16 // groups, 3, 3),
+        ("uint8", "uint8", "uint8"),
+        (zero, 120),
+        group=groups,
+        pads=(1, 2, 0, 1),
+    )
+    points = rng.integers(60, 200, 16 if each else 1, np.uint8)
+    graph = graph.replaced(constants={**graph.constants, "zw": points, "sy": np.float32(0.5)})
+    if not each:
+        graph = graph.replaced(constants={**graph.constants, "sw": np.float32([0.004])})
+    made = check_bytes(graph, rng.integers(0, 255, dims, np.uint8))
+    assert operators(made) == {CONV}
+
+
 @pytest.mark.parametrize(
     "behind",
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,12 @@ class Pointwise(Native):
 
     kind = "pointwise"
     expression: Expression
-    numbers: ClassVar[tuple[float, ...]] = ()
+    numbers: tuple[float, ...] = ()
+    """The last operands of the expression, f32, the same for all elements."""
 
     def natively(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
         """The expression on arrays, in the data types of the outputs."""
-        made = self.expression.definition(*arrays)
+        made = self.expression.definition(*arrays, *map(np.float32, self.numbers))
         several = made if isinstance(made, tuple) else (made,)
         wide = (np.broadcast_to(one, out.dims) for one, out in zip(several, self.outputs, strict=True))
         return tuple(

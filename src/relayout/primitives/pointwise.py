@@ -30,6 +30,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
@@ -63,6 +65,9 @@ class Pointwise(Elementwise, Native):
     dst : MemoryDesc, or sequence of them
         Of the kind of the expression; one for each of its results. With ``any`` the first follows the first
         operand that has its dims, and others have the layout of the first, which they must have.
+    numbers : sequence of float
+        The last operands of the expression, of f32, which are the same for all elements: scales, for
+        instance. They are data of the primitive, and one kernel does for all.
 
     Raises
     ------
@@ -78,12 +83,16 @@ class Pointwise(Elementwise, Native):
         expression: Expression,
         operands: Sequence[MemoryDesc],
         dst: MemoryDesc | Sequence[MemoryDesc],
+        numbers: Sequence[float] = (),
     ) -> None:
         if not isinstance(expression, Expression) or not isinstance(operands, (list, tuple)):
             raise LayoutError("pointwise: an Expression and a list of descriptors are wanted")
-        if len(operands) != len(expression.operands) or not operands:
-            many = len(expression.operands)
+        numbers = tuple(float(np.float32(x)) for x in numbers)
+        many = len(expression.operands) - len(numbers)
+        if len(operands) != many or not operands:
             raise LayoutError(f"pointwise: {many} operands are wanted, got {len(operands)}")
+        if any(kind != "f32" for kind in expression.operands[many:]):
+            raise LayoutError("pointwise: numbers are f32 operands of the expression, its last ones")
         named = {f"src{k}": desc for k, desc in enumerate(operands)}
         several = tuple(dst) if isinstance(dst, (list, tuple)) else (dst,)
         if len(several) != len(expression.kinds):
@@ -94,14 +103,14 @@ class Pointwise(Elementwise, Native):
         like = next((desc for desc in operands if desc.dims == first.dims), operands[0])
         first = following(like, first)
         targets = {name: _beside(name, desc, first) for name, desc in targets.items()}
-        kinds = (*expression.operands, *expression.kinds)
+        kinds = (*expression.operands[:many], *expression.kinds)
         descs = {**named, **targets}
         for (name, desc), kind in zip(descs.items(), kinds, strict=True):
             _check(name, desc, kind, first)
             if name in targets:
                 check_written(self.kind, desc, name)
         truth = tuple(name for name, kind in zip(descs, kinds, strict=True) if kind == "bool")
-        self._settle(ops.Pointwise, named, targets, booleans=truth, expression=expression)
+        self._settle(ops.Pointwise, named, targets, booleans=truth, expression=expression, numbers=numbers)
         for name in targets:
             self.in_place = {**self.in_place, **overwritable({**named, name: targets[name]}, name)}
         check_alike(self.kind, self.descs)
@@ -114,7 +123,8 @@ class Pointwise(Elementwise, Native):
         operands = {name: self.descs[name] for name in self.inputs}
         further = {name: self.descs[name] for name in others}
         note = ", ".join(dict.fromkeys(map(str, made.steps))) or "cast"
-        return elementwise(self.descs[first], operands, made, further=further, note=note)
+        numbers = self.operation.numbers
+        return elementwise(self.descs[first], operands, made, numbers, further=further, note=note)
 
     def __repr__(self) -> str:
         sides = ", ".join(f"{name} {desc}" for name, desc in self.descs.items())

@@ -1,6 +1,7 @@
 """Trees of elementwise nodes that read and write bytes: one expression, one pass.
 
-Scales and zero points are operands of one element, so that trees of one shape share one kernel.
+Scales and zero points are numbers beside the operands, so that trees of one shape share one kernel; a tree of
+one operand is a table of 256 bytes where the processor looks these up.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def tree(case: Case) -> Iterable[Way] | None:
             return None
     w = writer.w
     w.put("cast", case.out.dtype, writer.places[graph.results[0]])
-    return ways_of(case, w.written(), [*operands, *writer.numbers.values()])
+    return ways_of(case, w.written(), operands, tuple(writer.numbers.values()))
 
 
 class _Writer:
@@ -44,15 +45,14 @@ class _Writer:
 
     def __init__(self, graph: Graph, operands: list[Operand], kinds: list[str]) -> None:
         self.graph = graph
-        self.numbers: dict[str, Operand] = {}
-        """Scales and zero points as operands, by their names."""
+        self.numbers: dict[str, float] = {}
+        """Scales and zero points, by their names."""
         self.places = {value.name: k for k, value in enumerate(graph.inputs)}
         for node in graph.nodes:
             for name in node.inputs[1:3] if _quantises(node) else ():
                 if name and name not in self.numbers and not self.is_zero(name):
-                    data = graph.constants[name].astype(np.float32).reshape(1)
                     self.places[name] = len(operands) + len(self.numbers)
-                    self.numbers[name] = Operand(name, (1,), "f32", data.dtype, data)
+                    self.numbers[name] = float(graph.constants[name].reshape(-1)[0])
         self.w = Writing(*kinds, *["f32"] * len(self.numbers))
 
     def is_zero(self, name: str) -> bool:

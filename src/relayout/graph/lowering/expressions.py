@@ -253,8 +253,13 @@ def expressed(case: Case) -> Iterator[Way] | None:
     return ways_of(case, *found)
 
 
-def ways_of(case: Case, expression: Expression, operands: Sequence[Operand]) -> Iterator[Way] | None:
-    """A way for each format in which the first operand of the result's dims may come."""
+def ways_of(
+    case: Case, expression: Expression, operands: Sequence[Operand], numbers: Sequence[float] = ()
+) -> Iterator[Way] | None:
+    """A way for each format in which the first operand of the result's dims may come.
+
+    ``numbers`` are the last operands of the expression (:class:`~relayout.primitives.pointwise.Pointwise`).
+    """
     out = case.out
     rank = len(out.dims)
     if not any(one.data is None for one in operands) or any(len(one.dims) > rank for one in operands):
@@ -265,7 +270,7 @@ def ways_of(case: Case, expression: Expression, operands: Sequence[Operand]) -> 
         src = [site.ranked(one, rank) for one in operands]
         like = site.way.outputs[0]
         dst, into = site.target(0, like)
-        made = Pointwise(expression, [value.desc for value in src], dst)
+        made = Pointwise(expression, [value.desc for value in src], dst, numbers)
         return site.add(made, *src, into=into)
 
     def ways() -> Iterator[Way]:

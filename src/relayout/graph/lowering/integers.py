@@ -8,7 +8,7 @@ whatever their scales are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,7 @@ def _primitive(
     dst: MemoryDesc,
     scale: MemoryDesc,
     post_ops: Any,
+    zeros: Sequence[MemoryDesc | None] = (None, None),
 ) -> primitives.Convolution:
     return primitives.Convolution(
         src,
@@ -80,6 +81,8 @@ def _primitive(
         bias,
         dst,
         scale=scale,
+        src_zero_point=zeros[0],
+        weights_zero_point=zeros[1],
         strides=how.strides,
         dilation=how.dilation,
         padding=how.padding,
@@ -90,14 +93,26 @@ def _primitive(
 class Parts:
     """The constants of a product of integers, and what moves besides its source."""
 
-    def __init__(self, case: Case, weights: NDArray[Any], sums: NDArray[Any]) -> None:
-        """``sums``: those of the weights of each output channel, which a zero point is multiplied by."""
+    def __init__(self, case: Case, weights: NDArray[Any], axes: tuple[int, ...], padded: bool) -> None:
+        """``axes``: those that are summed over.
+
+        A zero point of the source is a part of the bias, unless there is padding, which has its value.
+        """
         a = case.attributes
-        scale, bias, factors = (case.constant(place) for place in (2, 3, 5))
+        scale, bias, factors, offset = (case.constant(place) for place in (2, 3, 5, 6))
+        zero = int(a["zero_point"])
+        sums = weights.astype(np.int64).sum(axis=axes)
+        if offset is not None:
+            sums = sums - offset.astype(np.int64) * (weights.size // max(len(sums), 1))
+        self.zeros = [
+            np.array([zero], np.int32) if padded and zero else None,
+            None if offset is None else np.ascontiguousarray(offset.reshape(-1), np.int32),
+        ]
         assert scale is not None
         self.scale = np.ascontiguousarray(scale.reshape(-1), np.float32)
         whole = np.zeros(1) if bias is None else bias.astype(np.float64).reshape(-1)
-        whole = whole - sums.astype(np.float64) * self.scale * float(a["zero_point"])
+        if self.zeros[0] is None:
+            whole = whole - sums.astype(np.float64) * self.scale * float(zero)
         self.bias = np.ascontiguousarray(whole, np.float32) if whole.any() else None
         self.added, self.factors = case.input(4), factors
         self.low, self.high = float(a["low"]), float(a["high"])
@@ -107,6 +122,16 @@ class Parts:
     def steps(self) -> list[Step]:
         """The residual, as far as formats go."""
         return [] if self.added is None else [Step("add", self.added)]
+
+    @property
+    def vectors(self) -> list[MemoryDesc | None]:
+        """What the zero points are."""
+        return [None if one is None else MemoryDesc(one.shape, "s32", "a") for one in self.zeros]
+
+    def given(self, weights: NDArray[Any], outputs: int) -> list[NDArray[Any]]:
+        """The constants of the primitive, in the order of its inputs."""
+        bias = None if self.bias is None else np.ascontiguousarray(np.broadcast_to(self.bias, outputs))
+        return [one for one in (weights, bias, self.scale, *self.zeros) if one is not None]
 
     def post_ops(self, rank: int, added: MemoryDesc | None) -> tuple[list[PostOp], list[Any]]:
         """What becomes of scaled sums, and constants among the operands; None stands for the residual."""
@@ -141,11 +166,11 @@ def convolution(case: Case) -> list[Way] | None:
     )
     padding = padding_of(case, weights.dims[2:], strides, dilation)
     padded = any(map(any, padding))
-    if any(n < 0 for pair in padding for n in pair) or (padded and case.attributes["zero_point"]):
+    if any(n < 0 for pair in padding for n in pair):
         return None
     how = How("Convolution", strides, dilation, padding)
     filters = weights.data
-    parts = Parts(case, filters, filters.astype(np.int64).sum(axis=tuple(range(1, filters.ndim))))
+    parts = Parts(case, filters, tuple(range(1, filters.ndim)), padded)
     if groups > 1:
         filters = filters.reshape(groups, weights.dims[0] // groups, *weights.dims[1:])
     everything = [*parts.steps, *steps]
@@ -159,10 +184,9 @@ def convolution(case: Case) -> list[Way] | None:
         later, others, _ = finished(site, steps, dst)
         scale = MemoryDesc(parts.scale.shape, "f32", "a")
         bias = None if parts.bias is None else MemoryDesc((weights.dims[0],), "f32", "a")
-        made = _primitive(
-            how, value.desc, MemoryDesc(filters.shape, "s8", any_format), bias, dst, scale, [*ops, *later]
-        )
-        given = [filters, *([] if parts.bias is None else [_whole(parts.bias, weights.dims[0])]), parts.scale]
+        free = MemoryDesc(filters.shape, "s8", any_format)
+        made = _primitive(how, value.desc, free, bias, dst, scale, [*ops, *later], parts.vectors)
+        given = parts.given(filters, weights.dims[0])
         return site.add(made, value, *given, *operands, *others, into=into)
 
     free = MemoryDesc(src.dims, src.dtype, any_format), MemoryDesc(case.out.dims, case.out.dtype, any_format)
@@ -182,10 +206,6 @@ def convolution(case: Case) -> list[Way] | None:
             cost = _cost(desc, filters.shape, target, how) + sum(map(moving, read.values()))
             ways.append(Way(read, (target,), cost, make, name))
     return ways
-
-
-def _whole(bias: NDArray[Any], count: int) -> NDArray[Any]:
-    return np.ascontiguousarray(np.broadcast_to(bias, count))
 
 
 @kept("product of integers")
@@ -209,7 +229,7 @@ def product(case: Case) -> list[Way] | None:
     matrix = weights.data
     k, n = matrix.shape
     rows = prod(src.dims[:-1])
-    parts = Parts(case, matrix, matrix.astype(np.int64).sum(axis=0))
+    parts = Parts(case, matrix, (0,), False)
     flat = flattened(steps, case.out.dims, (rows, n))
     if flat is None:
         return None
@@ -230,9 +250,16 @@ def product(case: Case) -> list[Way] | None:
         scale = MemoryDesc(parts.scale.shape, "f32", "a")
         bias = None if parts.bias is None else MemoryDesc((n,), "f32", "a")
         filters = MemoryDesc((k, n), "s8", any_format)
-        made = primitives.Matmul(value.desc, filters, bias, dst, scale=scale, post_ops=[*ops, *later])
-        given = [matrix, *([] if parts.bias is None else [_whole(parts.bias, n)]), parts.scale]
-        result = site.add(made, value, *given, *operands, into=into, **added)
+        made = primitives.Matmul(
+            value.desc,
+            filters,
+            bias,
+            dst,
+            scale=scale,
+            weights_zero_point=parts.vectors[1],
+            post_ops=[*ops, *later],
+        )
+        result = site.add(made, value, *parts.given(matrix, n), *operands, into=into, **added)
         return site.sequence.view(result, site.dense(result, case.out.dims))
 
     ways = []
@@ -307,8 +334,8 @@ def quantised(case: Case) -> Iterable[Way] | None:
         return None
     if case.attributes["precision"] not in (0, 1):
         return None
-    w = Writing("f32", *(["f32"] * sum(one.scalar is None for one in found)))
-    scale, zero = _numbered(w, found)
+    w = Writing("f32", "f32", "f32")
+    scale, zero = _numbered(found)
     whole = w.apply("add", w.apply(Function("round"), w.apply("div", 0, scale)), zero)
     made = w.put("cast", case.out.dtype, whole)
     return _pointwise(case, w, made, x, found)
@@ -321,22 +348,16 @@ def dequantised(case: Case) -> Iterable[Way] | None:
     found = None if x is None else _constants(case, x)
     if x is None or found is None or x.dtype not in BYTES or case.out.dtype != "f32" or x.data is not None:
         return None
-    w = Writing(x.dtype, *(["f32"] * sum(one.scalar is None for one in found)))
-    scale, zero = _numbered(w, found)
+    w = Writing(x.dtype, "f32", "f32")
+    scale, zero = _numbered(found)
     made = w.apply("mul", w.apply("sub", w.put("cast", "f32", 0), zero), scale)
     return _pointwise(case, w, made, x, found)
 
 
-def _numbered(w: Writing, found: tuple[Operand, Operand]) -> tuple[int, int]:
-    """Scale and zero point as numbers of the expression, or as its operands, in their order."""
-    places, count = [], 0
-    for one in found:
-        if one.scalar is None:
-            count += 1
-            places.append(count)
-        else:
-            places.append(w.number("f32", one.scalar))
-    return places[0], places[1]
+def _numbered(found: tuple[Operand, Operand]) -> tuple[int, int]:
+    """The places of scale and zero point among the operands of an expression: those of tensors come first."""
+    tensors = [one.scalar is None for one in found]
+    return (2, 1) if tensors == [False, True] else (1, 2)
 
 
 def _pointwise(
@@ -344,4 +365,5 @@ def _pointwise(
 ) -> Iterable[Way] | None:
     expression: Expression = w.written()
     assert made == len(w.operands) + len(w.terms) - 1
-    return ways_of(case, expression, [x, *(one for one in found if one.scalar is None)])
+    tensors = [one for one in found if one.scalar is None]
+    return ways_of(case, expression, [x, *tensors], [one.scalar for one in found if one.scalar is not None])

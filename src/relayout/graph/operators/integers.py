@@ -3,7 +3,7 @@
 These are no operators of ONNX: passes make them of what stands between a DequantizeLinear and a
 QuantizeLinear (:mod:`relayout.graph.passes.integers`), for kernels::
 
-    sums      of products of (x - zero_point) and w, exact
+    sums      of products of (x - zero_point) and (w - w_zero_point), exact
     v         sums * scale + bias                                    in f32, scale and bias in steps of y
     v         (round(v) within inner) * f0 + f1 + added) * f2        with a residual: f0, f1, f2 are factors
     y         v within low and high, rounded half to even, saturated to the data type ``to``
@@ -70,6 +70,7 @@ def integer_conv(
     bias: Array | None = None,
     added: Array | None = None,
     factors: Array | None = None,
+    w_zero_point: Array | None = None,
     /,
     *,
     auto_pad: str = "NOTSET",
@@ -86,7 +87,8 @@ def integer_conv(
 ) -> Array:
     """A convolution; its padding is the zero point."""
     zero = np.array(zero_point, x.dtype)
-    sums = integer_convolution(x, w, zero, None, auto_pad, dilations, group, kernel_shape, pads, strides)
+    windows = auto_pad, dilations, group, kernel_shape, pads, strides
+    sums = integer_convolution(x, w, zero, w_zero_point, *windows)
     v = sums.astype(np.float32) * _per_channel(scale, sums.ndim)
     if bias is not None:
         v = v + _per_channel(bias, sums.ndim)
@@ -109,6 +111,7 @@ def integer_matmul(
     bias: Array | None = None,
     added: Array | None = None,
     factors: Array | None = None,
+    w_zero_point: Array | None = None,
     /,
     *,
     zero_point: int = 0,
@@ -118,7 +121,8 @@ def integer_matmul(
     inner: Sequence[float] | None = None,
 ) -> Array:
     """All rows by one matrix."""
-    sums = np.matmul(x.astype(np.float64) - zero_point, w.astype(np.float64))
+    filters = w.astype(np.float64) - (0 if w_zero_point is None else w_zero_point)
+    sums = np.matmul(x.astype(np.float64) - zero_point, filters)
     v = sums.astype(np.float32) * scale
     if bias is not None:
         v = v + bias

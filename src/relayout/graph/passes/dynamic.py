@@ -112,7 +112,9 @@ def _real(node: Node, around: Around) -> tuple[Node, ...] | None:
         return None
     before = around.node(node.inputs[0], "DequantizeLinear")
     weights = weights_of(node.inputs[1], -1, around)
-    if before is None or weights is None or weights[0].ndim != 2 or attribute(before, "block_size"):
+    if before is None or weights is None or weights.zero is not None or weights.data.ndim != 2:
+        return None
+    if attribute(before, "block_size"):
         return None
     x, scale, zero = (*before.inputs, "")[:3]
     moves = around.data(scale) is None
@@ -120,7 +122,7 @@ def _real(node: Node, around: Around) -> tuple[Node, ...] | None:
         return None
     made = around.fresh(f"{node.outputs[0]}/steps")
     inner = Node(node.operator, node.inputs, (made,), {}, node.name)
-    found = _product(node, inner, x, zero, weights[0], weights[1], around)
+    found = _product(node, inner, x, zero, weights.data, weights.scale, around)
     return None if found is None else (*found, Node("Mul", (made, scale), node.outputs))
 
 

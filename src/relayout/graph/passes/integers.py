@@ -11,8 +11,6 @@ Rules look backwards only, so a convolution becomes one into f32 first, and take
 the sweep gets there. What the network rounds in between is rounded, too: results are those of the network,
 but for rounding in f32.
 
-Padding of a source whose zero point is not 0 is written out in a Pad: kernels pad with 0.
-
 QLinearConv and QLinearMatMul are first written as what they stand for, so that there is one form.
 """
 
@@ -27,12 +25,19 @@ from relayout.graph.graph import Array, Graph, Node
 from relayout.graph.inference import inferred
 from relayout.graph.operators.integers import AVERAGE, CONV, MATMUL, WINDOWS
 from relayout.graph.operators.types import NUMBERS
-from relayout.graph.operators.windows import slide
 from relayout.graph.passes.dynamic import with_dynamic_products
 from relayout.graph.passes.elementwise import in_bytes
 from relayout.graph.passes.identities import without_identities
 from relayout.graph.passes.moving import hoisted, retyped, sunk
-from relayout.graph.passes.quantities import BYTES, Steps, bias_of, dequantised, quantised, weights_of
+from relayout.graph.passes.quantities import (
+    BYTES,
+    Filters,
+    Steps,
+    bias_of,
+    dequantised,
+    quantised,
+    weights_of,
+)
 from relayout.graph.passes.quantization import without_requantization
 from relayout.graph.passes.rewriting import Around, attribute, rewritten, sizes
 
@@ -130,55 +135,29 @@ def _conv(node: Node, around: Around) -> tuple[Node, ...] | None:
     if x is None or w is None or bias is None:
         return None
     given = {name: attribute(node, name) for name in WINDOWS}
-    padded = _padded(node, x, w[0], given, around)
-    if padded is None:
-        return None
-    source, attributes, nodes = padded
-    kept = {name: one for name, one in attributes.items() if one not in (None, "NOTSET")}
-    return (*nodes, _product(CONV, node, source, w, bias, x, kept, around))
+    kept = {name: one for name, one in given.items() if one not in (None, "NOTSET")}
+    return (_product(CONV, node, w, bias, x, kept, around),)
 
 
 def _product(
     operator: str,
     node: Node,
-    source: str,
-    weights: tuple[Array, Array],
+    weights: Filters,
     bias: Array,
     x: Steps,
     kept: dict[str, Any],
     around: Around,
 ) -> Node:
-    scale = (weights[1].astype(np.float64) * x.scale).astype(np.float32)
-    given = [source, around.constant(weights[0], node), around.constant(scale, node)]
+    scale = (weights.scale.astype(np.float64) * x.scale).astype(np.float32)
+    given = [x.name, around.constant(weights.data, node), around.constant(scale, node)]
     if bias.any():
-        channels = weights[0].shape[0 if operator == CONV else -1]
+        channels = weights.data.shape[0 if operator == CONV else -1]
         whole = np.broadcast_to(bias, channels).astype(np.float32)
         given.append(around.constant(np.ascontiguousarray(whole), node))
+    if weights.zero is not None:
+        given += [""] * (6 - len(given)) + [around.constant(weights.zero, node)]
     attributes = {"zero_point": x.zero, "to": 1, **kept}
     return Node(operator, tuple(given), node.outputs, attributes, node.name)
-
-
-def _padded(
-    node: Node, x: Steps, weights: Array, given: dict[str, Any], around: Around
-) -> tuple[str, dict[str, Any], list[Node]] | None:
-    """The source with its padding written out, where that is not 0."""
-    auto, pads = given["auto_pad"] or "NOTSET", given["pads"]
-    none = auto == "VALID" or (auto == "NOTSET" and not any(pads or ()))
-    if x.zero == 0 or none:
-        return x.name, given, []
-    dims = sizes(around.dims(x.name))
-    if dims is None:
-        return None
-    windows = slide(dims[2:], weights.shape[2:], given["strides"], given["dilations"], pads, auto)
-    begin, end = tuple(windows.begin), tuple(windows.end)
-    if any(n < 0 for n in (*begin, *end)):
-        return None
-    wide = around.fresh(f"{node.outputs[0]}/padded")
-    pads = np.array((0, 0, *begin, 0, 0, *end), np.int64)
-    kind = around.dtype(x.name)
-    names = around.constant(pads, node), around.constant(np.array(x.zero, kind), node)
-    nodes = [Node("Pad", (x.name, *names), (wide,), {"mode": "constant"})]
-    return wide, {**given, "auto_pad": "NOTSET", "pads": None}, nodes
 
 
 def _gemm(node: Node, around: Around) -> tuple[Node, ...] | None:
@@ -194,9 +173,9 @@ def _gemm(node: Node, around: Around) -> tuple[Node, ...] | None:
     if dims is None or (bias.size not in (1, dims[-1])):
         return None
     alpha, beta = float(attribute(node, "alpha")), float(attribute(node, "beta"))
-    matrix = np.ascontiguousarray(w[0].T) if turned else w[0]
-    scale = (w[1] * np.float32(alpha)).astype(np.float32)
-    return (_product(MATMUL, node, x.name, (matrix, scale), bias * beta, x, {}, around),)
+    matrix = np.ascontiguousarray(w.data.T) if turned else w.data
+    scale = (w.scale * np.float32(alpha)).astype(np.float32)
+    return (_product(MATMUL, node, Filters(matrix, scale, w.zero), bias * beta, x, {}, around),)
 
 
 def _matmul(node: Node, around: Around) -> tuple[Node, ...] | None:
@@ -205,9 +184,9 @@ def _matmul(node: Node, around: Around) -> tuple[Node, ...] | None:
         return None
     x, w = dequantised(node.inputs[0], around), weights_of(node.inputs[1], -1, around)
     dims = None if x is None else around.dims(x.name)
-    if x is None or w is None or w[0].ndim != 2 or dims is None or len(dims) < 2:
+    if x is None or w is None or w.data.ndim != 2 or dims is None or len(dims) < 2:
         return None
-    return (_product(MATMUL, node, x.name, w, np.zeros(1), x, {}, around),)
+    return (_product(MATMUL, node, w, np.zeros(1), x, {}, around),)
 
 
 # -- behind them --------------------------------------------------------------------------------------------
@@ -266,13 +245,14 @@ def _bounds(low: float, high: float, kind: np.dtype[Any] | None) -> dict[str, fl
 
 def _requantised(last: Node, node: Node, y: Steps, low: float, high: float, around: Around) -> Node:
     """A product into f32 as one into bytes."""
-    x, w, scale, bias = (*last.inputs, "")[:4]
+    x, w, scale, bias, _, _, zero = (*last.inputs, *[""] * 4)[:7]
     kind = around.dtype(node.outputs[0])
     factors = _data(scale, around) / y.scale
     summands = (_data(bias, around) if bias else np.zeros(1)) / y.scale + y.zero
     given = [x, w, around.constant(factors.astype(np.float32), node)]
     outputs = _data(w, around).shape[0 if last.operator == CONV else -1]
     given.append(around.constant(np.broadcast_to(summands, outputs).astype(np.float32).copy(), node))
+    given += ["", "", zero] if zero else []
     assert kind is not None
     attributes = {**last.attributes, "to": NUMBER[kind], **_bounds(low, high, kind)}
     return Node(last.operator, tuple(given), node.outputs, attributes, last.name)
@@ -292,7 +272,7 @@ def _with_residual(add: Node, node: Node, y: Steps, low: float, high: float, aro
         one, other = sides[place], sides[1 - place]
         alone = one is not None and around.reads[one.name] == 1 and around.reads[name] == 1
         last = around.node(one.name, CONV) if one is not None and alone else None
-        if last is None or one is None or other is None or len(last.inputs) > 4 or kind is None:
+        if last is None or one is None or other is None or kind is None or any(last.inputs[4:6]):
             continue
         if around.dims(one.name) != around.dims(other.name) or add.inputs[0] == add.inputs[1]:
             continue
@@ -300,7 +280,8 @@ def _with_residual(add: Node, node: Node, y: Steps, low: float, high: float, aro
         first = one.scale / other.scale
         summand = -one.zero * first - other.zero + y.zero * y.scale / other.scale
         factors = np.array([first, summand, other.scale / y.scale], np.float32)
-        inputs = (*last.inputs, other.name, around.constant(factors, node))
+        x, w, scale, bias, _, _, *zero = (*last.inputs, "", "")[: max(6, len(last.inputs))]
+        inputs = (x, w, scale, bias, other.name, around.constant(factors, node), *zero)
         inner = last.attributes.get("low", float(limits.min)), last.attributes.get("high", float(limits.max))
         attributes = {name: one for name, one in last.attributes.items() if name not in ("low", "high")}
         attributes |= {"to": NUMBER[kind], "inner": inner, **_bounds(low, high, kind)}

@@ -9,7 +9,7 @@ import numpy as np
 from relayout.graph.graph import Array, Node
 from relayout.graph.passes.rewriting import Around, attribute
 
-__all__ = ["BYTES", "Steps", "bias_of", "dequantised", "quantised", "weights_of"]
+__all__ = ["BYTES", "Filters", "Steps", "bias_of", "dequantised", "quantised", "weights_of"]
 
 BYTES: Final = (np.dtype(np.uint8), np.dtype(np.int8))
 """Data types of activations that kernels take."""
@@ -56,11 +56,21 @@ def quantised(node: Node, around: Around) -> Steps | None:
     return None if found is None else Steps(node.outputs[0], *found)
 
 
-def weights_of(name: str, axis: int, around: Around) -> tuple[Array, Array] | None:
-    """Constant weights as s8 whose zero is 0, and their scales, one or one for each index of an axis.
+class Filters(NamedTuple):
+    """Constant weights of s8."""
 
-    Weights of u8 whose zero point is 128 are the same numbers less 128; others are taken where all of them,
-    less their zero points, fit in s8.
+    data: Array
+    scale: Array
+    """One, or one for each index of the axis of output channels."""
+    zero: Array | None
+    """The zero points, as many, in s32; None: they are 0."""
+
+
+def weights_of(name: str, axis: int, around: Around) -> Filters | None:
+    """Constant weights of bytes as s8.
+
+    Where all of them, less their zero points, fit in s8, their zero is 0: so it is for u8 around 128. Else u8
+    are the same numbers less 128, and so are zero points.
     """
     node = around.node(name, "DequantizeLinear")
     data = None if node is None else around.data(node.inputs[0])
@@ -75,9 +85,11 @@ def weights_of(name: str, axis: int, around: Around) -> tuple[Array, Array] | No
         return None
     shape = tuple(-1 if k == along else 1 for k in range(data.ndim)) if zero.size > 1 else ()
     moved = data.astype(np.int16) - zero.astype(np.int16).reshape(shape)
-    if moved.size and (moved.min() < -128 or moved.max() > 127):
-        return None
-    return moved.astype(np.int8), scale.reshape(-1)
+    if not moved.size or (moved.min() >= -128 and moved.max() <= 127):
+        return Filters(moved.astype(np.int8), scale.reshape(-1), None)
+    shift = 128 if data.dtype == np.uint8 else 0
+    whole = np.ascontiguousarray(zero.astype(np.int32).reshape(-1) - shift)
+    return Filters((data.astype(np.int16) - shift).astype(np.int8), scale.reshape(-1), whole)
 
 
 def bias_of(name: str, around: Around) -> Array | None:
