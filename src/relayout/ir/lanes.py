@@ -27,7 +27,7 @@ from relayout.dtypes import DType, dtype
 from relayout.errors import LayoutError
 from relayout.ir.builder import Builder
 from relayout.ir.conversions import from_f32, to_f32
-from relayout.ir.types import FLOAT, Type, Value, constant, integer, poison, vector
+from relayout.ir.types import FLOAT, I16, Type, Value, constant, integer, poison, vector
 from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
 from relayout.targets.machine import LINE, Machine
 
@@ -39,9 +39,9 @@ INFINITE: Final = {"bf16": 0x7F80, "f16": 0x7C00}
 STREAMED = 32  # bytes of the shortest vector that is stored around the caches
 
 
-def lanes_of(machine: Machine, src: DType, whole: bool = False) -> int:
+def lanes_of(machine: Machine, src: DType, whole: bool = False, short: bool = False) -> int:
     """Elements of a register, as they are computed with."""
-    return machine.vector // (src.bits // 8 if whole else 4)
+    return machine.vector // (src.bits // 8 if whole else 2 if short else 4)
 
 
 class Lanes:
@@ -60,13 +60,24 @@ class Lanes:
         Whether the largest (``gt``) or smallest (``lt``) are picked of elements as they are. Integers are
         compared by themselves. Of bf16 and f16 the bits are made integers in the order of the numbers: twice
         as many fit a register as there are f32, and nothing is rounded.
+    short : bool
+        Whether bytes of the source are added up in 16 bits, which hold all sums; :meth:`real` makes f32 of
+        these before they are stored.
     """
 
-    def __init__(self, b: Builder, src: DType, dst: DType, whole: bool = False, picks: str = "") -> None:
-        self.b, self.src, self.dst, self.whole = b, src, dst, whole
+    def __init__(
+        self,
+        b: Builder,
+        src: DType,
+        dst: DType,
+        whole: bool = False,
+        picks: str = "",
+        short: bool = False,
+    ) -> None:
+        self.b, self.src, self.dst, self.whole, self.short = b, src, dst, whole, short
         self.ordered, self.smallest = whole and src.name in INFINITE and bool(picks), picks == "lt"
-        self.element = integer(src.bits) if whole else FLOAT
-        self.most = lanes_of(b.machine, src, whole)
+        self.element = integer(src.bits) if whole else I16 if short else FLOAT
+        self.most = lanes_of(b.machine, src, whole, short)
 
     def constant(self, number: float, count: int) -> Value:
         """A number in all lanes."""
@@ -75,7 +86,7 @@ class Lanes:
     def _number(self, number: float) -> float:
         """A number as lanes hold it."""
         if not self.ordered:
-            return int(number) if self.whole else number
+            return int(number) if self.whole or self.short else number
         if abs(number) != inf:
             raise LayoutError(f"{number} is no number that {self.src} are compared with")
         return INFINITE[self.src.name] if number > 0 else -INFINITE[self.src.name] - 1
@@ -115,6 +126,8 @@ class Lanes:
         type: Type = vector(count, self.element if plain else integer(kind.bits))
         pieces = pieces_of(0, valid, 0, kind.bits // 8)
         raw = load_pieces(self.b, type, pointer, pieces, rest=poison(type))
+        if self.short and kind is self.src:
+            return self.b.resize(raw, 16, kind.is_signed)
         return self._in_order(raw) if plain else to_f32(self.b, raw, kind)
 
     def _in_order(self, x: Value) -> Value:
@@ -144,6 +157,14 @@ class Lanes:
         return self.b.xor(x, self.b.and_(self.b.ashr(x, 15), 0x7FFF))
 
     # -- arithmetic -----------------------------------------------------------------------------------------
+
+    def added(self, x: Value, other: Value) -> Value:
+        """The sum of two."""
+        return (self.b.add if self.short else self.b.fadd)(x, other)
+
+    def real(self, x: Value) -> Value:
+        """Lanes as f32, which holds all sums of 16 bits."""
+        return self.b.sitofp(x, FLOAT) if self.short else x
 
     def larger(self, x: Value, other: Value) -> Value:
         """The larger of two; where one is NaN, the second."""

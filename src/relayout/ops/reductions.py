@@ -79,8 +79,8 @@ def _sum(v: Lanes, first: Value, others: Sequence[Value]) -> Value:
     """The others are added up first: they are fewer and smaller than what ``first`` holds already."""
     total, *more = others
     for other in more:
-        total = v.b.fadd(total, other)
-    return v.b.fadd(first, total)
+        total = v.added(total, other)
+    return v.added(first, total)
 
 
 def _product(v: Lanes, first: Value, others: Sequence[Value]) -> Value:

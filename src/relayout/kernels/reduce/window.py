@@ -23,8 +23,8 @@ on what source and destination have as neighbours (:mod:`relayout.kernels.reduce
 A task is one row of the output. The rows of its windows that are elements are known when it begins; within
 it, pixels at the left and right border go one by one, those between have all taps, which are written out.
 
-Sums are taken row by row and then over rows, so that rounding errors don't grow with the whole window. A NaN
-in a window is its maximum.
+Sums of bytes are taken in 16 bits where these hold them, exactly. All others are taken row by row and then
+over rows, so that rounding errors don't grow with the whole window. A NaN in a window is its maximum.
 
 Traps: the last vector of a row steps back, it does not run over; and the odd elements are taken from a load
 one further, not the even ones from a load that would end behind the row.
@@ -41,7 +41,7 @@ from relayout.errors import LayoutError
 from relayout.ir import builder
 from relayout.ir.kernel import digits, kernel, tasks
 from relayout.ir.lanes import INFINITE, Lanes, lanes_of
-from relayout.ir.types import FLOAT, I64, Value, constant
+from relayout.ir.types import FLOAT, I64, Value, constant, vector
 from relayout.ir.vectors import reduce
 from relayout.kernels.reduce.space import Cover, cover, spaces
 from relayout.layout import views
@@ -59,6 +59,7 @@ __all__ = ["ENTRY", "Axis", "Window", "module", "planned", "step_of"]
 
 ENTRY = "pooling"
 WRITTEN_OUT = 16  # taps of a row, or vectors of one, up to which loops are unrolled
+MOST_SHORT = (1 << 15) - 1  # the largest sum of 16 bits
 MOST_HELD_TAPS = 6  # taps of a row for which vectors of stride 2 are held over the rows of a window
 UNROLL = {64: 8, 32: 4, 16: 4}  # vectors of one turn, by the bytes of a register
 
@@ -132,6 +133,27 @@ class Window:
         picks = REDUCTIONS[self.reduction].repeats and not (self.post_ops or self.before)
         return picks and self.src is self.dst and (not self.src.is_float or self.src.name in INFINITE)
 
+    @property
+    def short(self) -> bool:
+        """Whether the elements are bytes whose sums 16 bits hold: twice as many lanes as of f32."""
+        adds = self.reduction == "sum" and not self.before and self.src.name in ("s8", "u8")
+        return adds and self.most_taps * max(self.src.max, -self.src.min) <= MOST_SHORT
+
+    @property
+    def most_taps(self) -> int:
+        """Elements of a window."""
+        return prod(axis.kernel for axis in self.axes)
+
+    def multiplies(self, divisor: int) -> bool:
+        """Whether the product with the rounded reciprocal is stored as the quotient is.
+
+        That of a power of two always is. So is that of an odd number where sums of bytes are rounded to
+        bytes: a quotient is at least half of 1 / divisor away from where rounding changes, half-way between
+        two integers, and the product is less than 2**-14 away from it.
+        """
+        bytes_ = self.short and self.dst.name in ("s8", "u8") and not self.post_ops
+        return divisor & (divisor - 1) == 0 or (bytes_ and divisor % 2 == 1)
+
     def scheme(self, block: Nest, lanes: int) -> str:
         """Where the lanes of a block come from."""
         d, h, w = self.axes
@@ -145,7 +167,7 @@ class Window:
 
     def lanes(self, machine: Machine) -> int:
         """How many lanes do something, in the block of most elements."""
-        lanes = lanes_of(machine, self.src, self.whole)
+        lanes = lanes_of(machine, self.src, self.whole, self.short)
         sizes = []
         for block in self.blocks:
             first, last = self.axes[2].inside
@@ -231,7 +253,8 @@ class _Mapped(Lanes):
     """Vectors whose elements have become something else when they are loaded."""
 
     def __init__(self, b: builder.Builder, window: Window) -> None:
-        super().__init__(b, window.src, window.dst, window.whole, "lt" if window.reduction == "min" else "gt")
+        picks = "lt" if window.reduction == "min" else "gt"
+        super().__init__(b, window.src, window.dst, window.whole, picks, window.short)
         self.before = window.before
 
     def load(
@@ -544,9 +567,13 @@ class _Block:
         if self.window.divisor:
             divisor = self._divisor((row.planes, row.rows, taps), values[0].type.count)
 
-        for slot, value in zip(slots, values, strict=True):
+        for slot, value in zip(slots, map(self.vectors.real, values), strict=True):
             if divisor is not None:
-                value = b.fdiv(value, divisor)
+                known = divisor.number
+                if known is not None and self.window.multiplies(int(known)):
+                    value = b.fmul(value, 1 / known)
+                else:
+                    value = b.fdiv(value, divisor)
             for function in self.window.post_ops:
                 value = function.emit(b, value)
             self.vectors.store(b.gep(dst, slot.dst), value)
@@ -555,9 +582,9 @@ class _Block:
         """By what sums are divided, in all lanes."""
         b, number = self.b, constant(I64, 1)
         if self.window.divisor == "window":
-            return self.vectors.constant(self.d.kernel * self.h.kernel * self.x.kernel, count)
+            return constant(vector(count, FLOAT), self.d.kernel * self.h.kernel * self.x.kernel)
         for first, end in ranges:
             number = b.mul(number, b.sub(end, first))
         if number.number is not None:
-            return self.vectors.constant(number.number, count)
+            return constant(vector(count, FLOAT), number.number)
         return b.splat(b.sitofp(number, FLOAT), count)
