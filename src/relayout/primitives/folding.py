@@ -16,6 +16,7 @@ a pixel, four channels away, is the same pixel of the next image.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ SHORT_ROW = 64  # pixels up to which a row may have any length; longer ones are 
 LANES = 16  # pixels: f32 of the widest vector
 
 
+@lru_cache(maxsize=768)  # asked for the cost, for the contest and for the kernel
 def folded(made: Products) -> Products:
     """The same in the shape that suits kernels best."""
     if max(made.geometry.gaps) > 1:

@@ -266,7 +266,7 @@ def _bare(made: Products) -> Products:
     return replace(made, bias=None, scale=None, post_ops=(), whole=None)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=768)  # all formats of all layers of a network: those that are planned are compiled later
 @locked
 def _ways(made: Products, machine: Machine, many: int) -> Ways | None:
     from relayout.kernels.conv.arithmetic import arithmetic_of, without_dots

@@ -30,6 +30,7 @@ from relayout.primitives.primitive import Primitive
 from relayout.primitives.reorder import Reorder
 from relayout.primitives.values import Node, Nodes, Value, origin
 from relayout.reorder import reorder
+from relayout.reorder.conversion import Conversion
 from relayout.tensor import Tensor, allocate, from_buffer
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc
 
 __all__ = ["Item", "Storage", "arena_of", "laid_out", "note_uses", "room_of", "stored"]
+
+ONCE = 16 << 20
+"""Bytes of a constant up to which NumPy moves it: it needs some milliseconds where a kernel that is called once
+takes 20 to 80 until it is compiled."""
 
 
 @dataclass(eq=False)
@@ -259,7 +264,10 @@ def _laid(given: Tensor, desc: MemoryDesc, where: str) -> NDArray[np.uint8]:
     target = Tensor(desc, allocate(desc))
     size = desc.required_bytes
     if desc.layout.is_injective() or 0 in desc.dims:
-        reorder(given, desc, out=target)
+        if desc.nbytes <= ONCE and given.desc.dtype == desc.dtype:
+            Conversion.uncompiled(given.desc, desc)(given, target)
+        else:
+            reorder(given, desc, out=target)
     elif alike(given.desc, desc):  # elements share the same places on both sides
         target.buffer[:size] = from_buffer(given.buffer, desc).buffer[:size]
     else:

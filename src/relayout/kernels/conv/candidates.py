@@ -59,23 +59,24 @@ def candidates(
     """
     narrow = list(depthwise(problem, machine, threads, facts))
     packing = 0.0 if problem.given is None else problem.weights.nbytes / facts.copy
-    found: list[tuple[float, Direct | Depthwise, Cut | None]] = [
-        (cycles + packing, plan, None) for plan, cycles in narrow
+    found: list[tuple[float, Direct | Depthwise, Cut | None, object]] = [
+        (cycles + packing, plan, None, plan.order) for plan, cycles in narrow
     ]
     size = problem.src.nbytes + problem.dst.nbytes
     alone = [(alone_of(plan, size, 1, facts) + packing, plan.order) for plan, _ in narrow[:1]]
     for nest in chain.from_iterable(nests(one, machine, threads) for one in _ways(problem, machine)):
         model = (AmxModel if nest.arithmetic.tiles else Model)(nest, facts)
         if model.fits:
-            found += [(model.cycles(cut, threads), nest, cut) for cut in model.cuts(threads)]
-            alone.append((model.alone(), nest.order))
+            order = nest.order
+            found += [(model.cycles(cut, threads), nest, cut, order) for cut in model.cuts(threads)]
+            alone.append((model.alone(), order))
     if not found:
         return ()
     order = min(alone, key=lambda one: one[0])[1]  # the same for all numbers of threads
-    ranked = sorted((one for one in found if one[1].order == order), key=lambda one: one[0])
+    ranked = sorted((one for one in found if one[3] == order), key=lambda one: one[0])
     chosen: dict[str, Candidate] = {}
     tiles: Counter[object] = Counter()
-    for cycles, plan, cut in ranked:
+    for cycles, plan, cut, _ in ranked:
         if cycles > COST_LIMIT * ranked[0][0] or len(chosen) == MOST_CANDIDATES:
             break
         family = id(plan), cut and cut.block

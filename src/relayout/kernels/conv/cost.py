@@ -103,12 +103,17 @@ class Model:
         self.height, self.width = nest.dims[2].extent, nest.dims[3].extent
         self.groups = Counter(nest.kinds[place.kind].vectors for place in nest.places)
         self.turns = g.taps if nest.spread else g.taps * ceil(g.inputs / nest.arithmetic.depth)
-        self.rows_inside = share_inside(g, 0) * share_inside(g, 1) if nest.borders else 1.0
+        self.borders, self.weights_bytes = nest.borders, nest.weights_bytes
+        self.rows_inside = share_inside(g, 0) * share_inside(g, 1) if self.borders else 1.0
         self.collides = nest.dims[3].src and nest.dims[3].src % facts.apart == 0
         vector = nest.machine.vector // WORD * nest.arithmetic.depth * dtype(nest.weights_type).bits // 8
         self.vector = 0 if nest.spread else vector
+        # What is asked again for each way to cut the work, of which there may be hundreds.
         self._turn: dict[tuple[int, int], float] = {}
         self._largest: dict[int, float] = {}
+        self._tiles: dict[tuple[int, int], list[tuple[int, float]]] = {}
+        self._waited: dict[int, float] = {}
+        self._best: list[Block] = []
 
     @property
     def fits(self) -> bool:
@@ -119,8 +124,10 @@ class Model:
 
     def blocks(self) -> list[Block]:
         """The pixels that a tile may have: the best few by the time that multiplying alone takes."""
+        if self._best:
+            return self._best
         room = self.room()
-        most = 0 if self.nest.borders else self.width  # of rows of tiles of several rows
+        most = 0 if self.borders else self.width  # of rows of tiles of several rows
         choices = [
             Block(rows, columns)
             for columns in range(1, min(room, self.width) + 1)
@@ -130,7 +137,8 @@ class Model:
         def cycles(block: Block) -> tuple[float, int]:
             return self.multiplying(block, self.height, self.width), -block.rows * block.columns
 
-        return sorted(choices, key=cycles)[:TILES_TRIED]
+        self._best = sorted(choices, key=cycles)[:TILES_TRIED]
+        return self._best
 
     def room(self) -> int:
         """How many pixels' sums fit the registers, beside weights and what is being multiplied."""
@@ -186,15 +194,25 @@ class Model:
     def multiplying(self, block: Block, rows: int, columns: int) -> float:
         """Cycles of all groups for so many rows of so many pixels."""
         total, step = 0.0, block.columns
-        if self.nest.borders:  # tiles of a row are of about the same size
+        if self.borders:  # tiles of a row are of about the same size
             step = ceil(columns / ceil(columns / step))
+        wider = pieces_of_extent(columns, step)
         for tall, n in pieces_of_extent(rows, block.rows):
-            for wide, m in pieces_of_extent(columns, step):
-                for vectors, count in self.groups.items():
-                    sums = tall * wide * vectors
-                    cycles = self.turns * self.rows_inside * self.turn(tall * wide, vectors)
-                    total += n * m * count * (cycles + self.facts.call + self.facts.store * sums)
+            for wide, m in wider:
+                for count, cycles in self.tile(tall * wide):
+                    total += n * m * count * cycles
         return total
+
+    def tile(self, pixels: int) -> list[tuple[int, float]]:
+        """For each kind of groups how many there are, and the cycles of a tile of so many pixels."""
+        found = self._tiles.get(pixels)
+        if found is None:
+            facts, turns = self.facts, self.turns * self.rows_inside
+            found = self._tiles[pixels] = [
+                (count, turns * self.turn(pixels, v) + facts.call + facts.store * (pixels * v))
+                for v, count in self.groups.items()
+            ]
+        return found
 
     # -- tasks ----------------------------------------------------------------------------------------------
 
@@ -206,11 +224,11 @@ class Model:
         chunks = {1}
         if not nest.unpacks:
             chunks |= set(range(1, 2 * threads + 1)) if threads > 1 else set()
-            chunks |= {4, 8, 16} if nest.weights_bytes > self.room_for_weights else set()
+            chunks |= {4, 8, 16} if self.weights_bytes > self.room_for_weights else set()
         for block in self.blocks():
             wide, tall = block.columns, block.rows
             across = {width}
-            if not (nest.packs or nest.unpacks or nest.borders) and width > 4 * wide:
+            if not (nest.packs or nest.unpacks or self.borders) and width > 4 * wide:
                 across |= {min(width, wide * k) for k in (1, 2, 4, 8, 16, 28, 56, 112)}
                 across.add(ceil(ceil(width / wide) / threads) * wide)
             down = {min(height, ceil(ceil(height / k) / tall) * tall) for k in shares}
@@ -239,9 +257,10 @@ class Model:
         block, rows, columns, chunks = cut
         groups = len(nest.places)
         pixels = min(rows, block.rows) * min(columns, block.columns)
-        waited = self.turns * sum(
-            count * self.waiting(pixels, vectors) for vectors, count in self.groups.items()
-        )
+        waited = self._waited.get(pixels)
+        if waited is None:
+            several = (count * self.waiting(pixels, vectors) for vectors, count in self.groups.items())
+            waited = self._waited[pixels] = self.turns * sum(several)
         packed = 0
         if nest.packs:
             packed = g.kernel[0] * g.reach(1, rows) * nest.packed_columns * nest.pitch
@@ -259,7 +278,7 @@ class Model:
         tasks = n * d * ceil(h / rows) * ceil(w / columns)  # of a chunk
         each = ceil(tasks * chunks / threads)
         late = facts.uneven if threads > 1 else 0
-        stays = nest.weights_bytes // chunks + touched <= self.room_for_weights
+        stays = self.weights_bytes // chunks + touched <= self.room_for_weights
         often = ceil(chunks / threads) if stays else each  # times that a thread brings a chunk's weights
         read = min(1.0, ceil(each / tasks) * largest)
         return (each + late) * task + waited / chunks * often + self.packing(read, threads)
