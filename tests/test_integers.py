@@ -377,3 +377,16 @@ def test_dynamic_convolution(group: int) -> None:
     x = rng.standard_normal((2, 8, 10, 10)).astype(np.float32)
     expected = evaluate(graph, x)[0]
     np.testing.assert_allclose(graph.compile()(x)[0], expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_weights_of_products_in_f32_are_dequantised_once() -> None:
+    rng = np.random.default_rng(13)
+    nodes = (
+        Node("DequantizeLinear", ("w", "s"), ("f",), {"axis": 0}),
+        Node("Conv", ("x", "f"), ("y",), {"pads": (1, 1, 1, 1)}),
+    )
+    constants = {"w": rng.integers(-128, 127, (8, 4, 3, 3), np.int8), "s": np.full(8, 0.01, np.float32)}
+    graph = inferred(Graph((Value("x", (1, 4, 6, 6), np.dtype(np.float32)),), ("y",), nodes, constants))
+    assert operators(in_integers(inferred(optimized(graph)))) == {"Conv"}
+    x = rng.standard_normal((1, 4, 6, 6)).astype(np.float32)
+    np.testing.assert_allclose(graph.compile()(x)[0], evaluate(graph, x)[0], atol=1e-4)

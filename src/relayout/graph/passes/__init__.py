@@ -20,12 +20,15 @@ nodes, and asks what stands before them (:mod:`.rewriting`).
 ``losses``           losses written out, for kernels, in steps of training
 ``weights``          products by weights that are learned, for kernels, in steps of training
 ``blockwise``        products by dequantised constants as one operator, for kernels, afterwards
+``integers``         products of quantised values as products of integers, for kernels, afterwards
+                     (``quantities``, ``moving``, ``dynamic``, ``elementwise``: its parts)
+``precision``        products and what follows them in bf16 or f16, for kernels, afterwards
 ``parts``            parts of concatenations computed where they belong, for kernels, afterwards
 ``fusion``           heads with their post-ops as one node, afterwards
 ===================  ==================================================================================
 
-:func:`optimized` runs all but the last five until nothing changes. Its result is made of ONNX's operators;
-:func:`fused` gathers chains for kernels, and :func:`unfused` takes them apart.
+:func:`optimized` runs all but those for kernels and for training until nothing changes. Its result is made of
+ONNX's operators; :func:`fused` gathers chains for kernels, and :func:`unfused` takes them apart.
 
 >>> import numpy as np
 >>> from relayout.graph.graph import Graph, Node, Value

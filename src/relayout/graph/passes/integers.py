@@ -23,6 +23,7 @@ import numpy as np
 
 from relayout.graph.graph import Array, Graph, Node
 from relayout.graph.inference import inferred
+from relayout.graph.operators import OPERATORS
 from relayout.graph.operators.integers import AVERAGE, CONV, MATMUL, WINDOWS
 from relayout.graph.operators.types import NUMBERS
 from relayout.graph.passes.dynamic import with_dynamic_products
@@ -84,8 +85,36 @@ def in_integers(graph: Graph) -> Graph:
         if made is graph:
             break
         graph = made
-    return in_bytes(inferred(rewritten(graph, _conv, _gemm, _matmul, _quantised)))
+    return without_constants(in_bytes(inferred(rewritten(graph, _conv, _gemm, _matmul, _quantised))))
 
+
+def without_constants(graph: Graph) -> Graph:
+    """The graph with weights that are left for products in f32 dequantised, once and not in each run.
+
+    Those of matrix products stay: their kernels dequantise on the way (:mod:`.blockwise`).
+    """
+    readers: dict[str, set[str]] = {}
+    for node in graph.nodes:
+        for name in node.inputs:
+            readers.setdefault(name, set()).add(node.operator)
+    folded = {}
+    for node in graph.nodes:
+        given = [graph.constants.get(name) if name else None for name in node.inputs]
+        if node.operator != "DequantizeLinear" or given[0] is None or given[0].dtype not in FOLDED:
+            continue
+        whole = all(one is not None or not name for one, name in zip(given, node.inputs, strict=True))
+        if whole and not readers.get(node.outputs[0], set()) & {"MatMul", "Gemm"}:
+            folded[node.outputs[0]] = OPERATORS[node.operator](*given, **node.attributes)[0]
+    if not folded:
+        return graph
+    nodes = tuple(node for node in graph.nodes if node.outputs[0] not in folded)
+    read = {name for node in nodes for name in node.inputs} | set(graph.results)
+    constants = {name: data for name, data in {**graph.constants, **folded}.items() if name in read}
+    values = {name: value for name, value in graph.values.items() if name not in folded}
+    return graph.replaced(nodes=nodes, constants=constants, values=values)
+
+
+FOLDED: Final = (*BYTES, np.dtype(np.int32))
 
 QUANTISED: Final = frozenset(
     (
