@@ -84,9 +84,13 @@ class Contestant(NamedTuple):
     options: Mapping[str, Any]
     here: bool
     """Whether it runs in this environment; the others have one of their own."""
+    copies: bool = False
+    """Whether it only copies the source, for comparison: what nobody can do without."""
 
 
 CONTESTANTS: Final = (
+    Contestant("copy of files", "with_copy.py", {"method": "files"}, True, copies=True),
+    Contestant("copy by codecs", "with_copy.py", {"method": "codecs"}, True, copies=True),
     Contestant("Relayout", "with_relayout.py", {}, True),
     Contestant("Relayout on Dask", "with_relayout.py", {"engine": "dask"}, True),
     Contestant("rechunker", "with_rechunker.py", {}, False),
@@ -257,6 +261,9 @@ def _once(
     interpreter: str,
     patience: float,
 ) -> Outcome:
+    if contestant.copies:
+        same = problem.formats[0], problem.formats[0]
+        problem = problem._replace(axes=None, chunks=problem.source_chunks, formats=same)
     task = {
         "source": str(source),
         "target": str(folder / "result.zarr"),

@@ -346,18 +346,19 @@ def _chosen(
     """How many tasks at a time, the blocks of each pass, and the store in between."""
     best: tuple[float, tuple[int, list[search.Shape], Cells | None]] | None = None
     source, target = sides
+    processors = max(1, threads - SPARE)  # more tasks at a time than that only wait for the disk
 
     def offer(count: int, shapes: list[search.Shape], middle: Cells | None) -> None:
         nonlocal best
         stops = [source, *([middle] if middle is not None else []), target]
         seconds = sum(
-            shape.seconds(stops[k], stops[k + 1], search.ASSUMED, count) for k, shape in enumerate(shapes)
+            shape.seconds(stops[k], stops[k + 1], search.ASSUMED, min(count, processors))
+            for k, shape in enumerate(shapes)
         )
-        if best is None or seconds < best[0]:
+        if best is None or seconds < 0.95 * best[0]:  # those before have more tasks at a time
             best = seconds, (count, shapes, middle)
 
-    # Beyond the processors a task more adds little: one that waits for the disk.
-    for count in sorted({threads, max(1, threads // 2), 1}, reverse=True):
+    for count in sorted({threads, processors, max(1, processors // 2), 1}, reverse=True):
         most = room // count
         single = None if passes == 2 else search.fastest(source, target, most, count)
         if single is not None:
@@ -367,7 +368,7 @@ def _chosen(
         if passes == 1:
             continue
         kind = min(lazy.dtype, desc.dtype, key=lambda one: one.bits)
-        for chunk in search.between(source, target, most)[:6]:
+        for chunk in search.between(source, target, most)[:8]:
             middle = Cells(MemoryDesc(desc.dims, kind, plain(desc.rank)), chunk)
             two = [search.fastest(a, b, most, count) for a, b in ((source, middle), (middle, target))]
             shapes = [shape for shape in two if shape is not None]

@@ -182,8 +182,14 @@ def between(source: Cells, target: Cells, most: int) -> list[tuple[int, ...]]:
     """
     dims = source.grid.shape
     width = max(source.whole.dtype.bits, target.whole.dtype.bits) // 8
-    room = most // (3 * width)
-    firsts, seconds = (_grown(cells.grid.chunks, dims, room) for cells in (source, target))
+    firsts, seconds = (
+        [
+            block
+            for share in (1.2, 2, 3)  # beside a block there is a chunk or two
+            for block in _grown(cells.grid.chunks, dims, int(most / (share * width)))
+        ]
+        for cells in (source, target)
+    )
     found = set()
     for r in firsts:
         for w in seconds:
@@ -212,4 +218,4 @@ def _grown(chunk: Sequence[int], dims: Sequence[int], room: int) -> list[tuple[i
         del longest[1:-1:2]
     fitting = [block for block in product(*axes) if prod(block) <= room]
     largest = sorted(fitting, key=prod, reverse=True)
-    return [block for block in largest if 4 * prod(block) >= prod(largest[0])][:48]
+    return [block for block in largest if 2 * prod(block) >= prod(largest[0])][:24]

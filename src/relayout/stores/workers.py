@@ -28,7 +28,10 @@ BEHIND: Final = 1 << 30
 """Bytes written that are not known to be on the disk yet, from which on workers wait."""
 
 INTERVAL: Final = 1.0
-"""Seconds between two lines in the journal, unless there is nothing else to do."""
+"""Seconds between two lines in the journal, at least, unless there is nothing else to do."""
+
+SHARE: Final = 10
+"""How many times as long as bringing files to the disk takes we go on without doing so again."""
 
 
 def run(
@@ -66,7 +69,7 @@ class _Crew:
         self.finished: list[Done] = []
         self.behind = 0
         self.active = self.told = 0
-        self.recorded = time.monotonic()
+        self.recorded, self.interval = time.monotonic(), INTERVAL
         self.error: BaseException | None = None
 
     def work(self, threads: int) -> None:
@@ -125,8 +128,10 @@ class _Crew:
             for done in several[self.told :]:
                 self.progress(done)
         self.told = len(several)
-        if ended or time.monotonic() - self.recorded >= INTERVAL:
+        if ended or time.monotonic() - self.recorded >= self.interval:
+            begin = time.monotonic()
             self.run.record(several)
+            self.interval = max(INTERVAL, SHARE * (time.monotonic() - begin))
             with self.changed:
                 del self.finished[: len(several)]
                 self.behind -= sum(done.bytes_written for done in several)
@@ -137,5 +142,5 @@ class _Crew:
     def _due(self) -> bool:
         """Whether there is something to tell or to record."""
         return len(self.finished) > self.told or (
-            bool(self.finished) and time.monotonic() - self.recorded >= INTERVAL
+            bool(self.finished) and time.monotonic() - self.recorded >= self.interval
         )
