@@ -65,7 +65,7 @@ def offsets_function(name: str, tile: Tile, machine: Machine) -> str:
             return found
         *_, at = tile.rest
         places = (b.gep(b["weights"], at + place) for place in tile.weights)
-        return [dot.add(zero, dot.weights(place), x) for place, x in zip(places, found, strict=True)]
+        return [dot.summed(place, x) for place, x in zip(places, found, strict=True)]
 
     def row(left: list[Loop], weights: Value, to: Value) -> None:
         if not left:
