@@ -17,6 +17,7 @@ import exactness
 import relayout as rl
 from relayout import MemoryDesc
 from relayout.kernels.conv import arithmetic, candidates
+from relayout.ops.post_ops import Sum
 from relayout.primitives import Convolution, InnerProduct, Matmul
 from strategies import examples
 from test_amx import assembly
@@ -74,7 +75,7 @@ def convolutions(draw):
     weights = MemoryDesc((groups, *filters) if groups > 1 else filters, kinds[1], rl.any)
     strides, padding = draw(st.sampled_from([1, 1, 2])), draw(st.sampled_from([0, 0, 1]))
     target = draw(st.sampled_from(TARGETS[kinds[0]]))
-    ops = draw(st.sampled_from([(), (), "relu"]))
+    ops = draw(st.sampled_from([(), (), "relu", (Sum(0.5), "relu")]))
     bias, scale = draw(vectors(groups * outputs, kinds[1] == "s8"))
     given = {"strides": strides, "padding": padding, "post_ops": ops, "bias": bias, "scale": scale}
     dims = Convolution(src, weights, **given).dst.dims
@@ -109,6 +110,18 @@ def test_matrix_products_are_what_definitions_say(rows, columns, inner, kinds, b
     dst = MemoryDesc((*front, rows, columns), "f32" if kinds[0] == "bf16" else "s32", at["ab"])
     with tiles(threads):
         check(Matmul(src, weights, dst=dst), seed)
+
+
+@emulates
+@pytest.mark.parametrize("size", [33, 49, 50, 65])
+@pytest.mark.parametrize("sides", [(1, 1), (3, 3), (5, 1)])
+def test_pixels_that_are_left_over_are_added_to_once(size, sides):
+    """Though they are computed together with others, which have been stored before."""
+    for height in (1, 3, 7, 19):
+        src = MemoryDesc((2, 36, height + sides[0] - 1, size), "u8", "nhwc")
+        weights = MemoryDesc((40, 36, sides[0], sides[1]), "s8", rl.any)
+        with tiles(2):
+            check(Convolution(src, weights, padding=(0, sides[1] // 2), post_ops=Sum(1)), kernel=True)
 
 
 @emulates

@@ -12,10 +12,11 @@ other tile: in a source of ``nhwc``, or in packed rows. Pixels need only lie the
 B is a vector of weights as the other tile loads it. So both read the same weights in the same formats, and
 those of 16 rows behind each other (``OIhw16i16o4i``) are the fastest: a tile is then one piece of 1 KiB.
 
-* **Tails.** Pixels that are left over make A and C lower, channels that are left over make A narrower and B
-  lower: tiles of these sizes are configured, and nothing is read that isn't there. The innermost loop of the
-  sum is cut evenly, 18 steps into 9 and 9; where it can't be (17), the last steps have tiles of their own,
-  if registers are left.
+* **Tails.** Pixels that are left over are computed together with the ones in front of them, a second time;
+  only the new ones are stored. Where there are none in front, A and C are lower. Channels that are left over
+  make A narrower and B lower. Tiles of these sizes are configured, and nothing is read that isn't there. The
+  innermost loop of the sum is cut evenly, 18 steps into 9 and 9; where it can't be (17), the last steps have
+  tiles of their own, if registers are left.
 * **Configuration.** It belongs to a thread and to a kernel's call: the first tile that is computed sets it, a
   tile of other sizes changes it, and the end of the call releases it (:mod:`.amx_text`). To change it empties
   all tiles, and takes as long as some ten products.
@@ -198,7 +199,8 @@ def shapes_of(tile: Tile) -> tuple[Shape, ...]:
 def amx_function(name: str, tile: Tile, machine: Machine, extra: Sequence[str], epilogue: Emit) -> str:
     """The text of ``void name(ptr src, ptr weights, ptr dst, extra...)``; tiles must be configured.
 
-    Where ``extra`` has :data:`EMULATED`, tiles are emulated there.
+    Where ``extra`` has :data:`EMULATED`, tiles are emulated there. Of the pixels that are read the last ones
+    are stored, as many as there are places.
     """
     b = Function(name, dict.fromkeys(("src", "weights", "dst", *extra), PTR), machine, "internal", "noinline")
     tiles = Tiles(b, b[EMULATED] if EMULATED in extra else None)
@@ -250,9 +252,11 @@ def amx_function(name: str, tile: Tile, machine: Machine, extra: Sequence[str], 
     starts = [
         b.load(sums, b.gep(b["offsets"], (2 + count + v) * ROW), ROW) for v in range(count * tile.offset)
     ]
+    before = len(tile.src) - len(tile.dst)  # pixels that have been stored by another tile
     for p, place in enumerate(tile.dst):
+        at = computed.index(before + p)
         for v, several in enumerate(tile.pieces):
-            x = b.load(sums, b.gep(room, (computed.index(p) * count + v) * ROW), ROW)
+            x = b.load(sums, b.gep(room, (at * count + v) * ROW), ROW)
             x = b.add(x, starts[v]) if starts else x
             store_pieces(b, epilogue(b, x, p, v), b.gep(b["dst"], place), several)
     return b.text()

@@ -1,10 +1,10 @@
 """What tiles of AMX cost, for the model of sums of products (:mod:`.cost`).
 
 A product of two tiles takes 16 cycles, whatever their sizes, and 52 until its sums can be added to again; a
-tile is loaded in 8. So 2 x 2 tiles, loaded once each for 4 products, multiply all the time; and 7 rows of
-pixels cost as much as 16. Source: Intel 64 and IA-32 Architectures Optimization Reference Manual, chapter
-"Intel Advanced Matrix Extensions". What becomes of the sums, and where operands come from, costs what it does
-in the other tile. None of this has been measured here: the contest decides.
+tile is loaded in 8, and a configuration in 204. So 2 x 2 tiles, loaded once each for 4 products, multiply all
+the time; and 7 rows of pixels cost as much as 16. Source: Intel 64 and IA-32 Architectures Optimization
+Reference Manual, chapter "Intel Advanced Matrix Extensions". What becomes of the sums, and where operands
+come from, costs what it does in the other tile. None of this has been measured here: the contest decides.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from relayout.kernels.conv.tile import BLOCK
 __all__ = ["AmxModel"]
 
 PRODUCT, LATENCY = 16.0, 52.0  # cycles of a product of tiles; until its sums can be added to again
+CONFIGURE = 204.0  # cycles of a configuration
 LOAD, STORE = 8.0, 16.0  # cycles of a tile that is loaded from the L1 cache, and stored
 MOST_PIXELS = 3 * ROWS  # of a tile of one vector
 
@@ -75,11 +76,11 @@ class AmxModel(Model):
     def multiplying(self, block: Block, rows: int, columns: int) -> float:
         """Cycles of all groups for so many rows of so many pixels."""
         total = 0.0
+        runs = self.runs(*block)  # of what is left over, too: some is computed again
         for tall, n in pieces_of_extent(rows, block.rows):
             for wide, m in pieces_of_extent(columns, block.columns):
-                runs = self.runs(tall, wide)
                 for vectors, count in self.groups.items():
                     stored = runs * vectors * STORE + tall * wide * vectors * self.facts.store
                     cycles = self.products * self.product(runs, vectors) + self.facts.call + stored
                     total += n * m * count * cycles
-        return total
+        return total + CONFIGURE * len(self.groups)

@@ -1,9 +1,10 @@
 """The text of a direct convolution whose tiles are those of AMX.
 
 Tasks, packing and unpacking are those of the other tile (:mod:`.convolution`). What is added is the
-configuration, a state of the thread: tiles of different sizes want different ones, and to change it takes
-time. So the kernel notes which one is set, none at first, compares before each tile, and releases it behind
-the last task, whoever has called it::
+configuration, a state of the thread: tiles of different sizes want different ones, and to change it takes 200
+cycles. So pixels that are left over are computed with some that have been computed before, which needs no
+other configuration. Where one is needed (fewer output channels, say) it is set: the kernel notes which one
+is, none at first, compares before each tile, and releases it behind the last task, whoever has called it::
 
     current = none
     for each task ... for each tile of pixels:
@@ -20,7 +21,7 @@ from relayout.ir.amx import STATE, Shape, Tiles, configuration, emulation
 from relayout.ir.types import I64, PTR, Value, constant
 from relayout.kernels.conv.amx import EMULATED, amx_function, shapes_of
 from relayout.kernels.conv.convolution import DirectModule, Rows
-from relayout.kernels.conv.direct import Direct
+from relayout.kernels.conv.direct import Block, Direct
 from relayout.kernels.conv.epilogue import Epilogue
 from relayout.kernels.conv.tile import Emit, Tile
 from relayout.targets.machine import LINE
@@ -72,6 +73,16 @@ class _Module(DirectModule):
         b.when(b.icmp("ne", b.load(I64, self.current), number), configure)
         further = [] if self.state is None else [self.state]
         super().call(name, pointers, channel, target, [*counts, *further])
+
+    def computed(self, rows: int, columns: int) -> Block:
+        """A tile of what is left over computes as many pixels as others, and stores the last ones.
+
+        So it takes no other configuration. Rows that a task has not packed can't be computed again.
+        """
+        nest, (tall, wide) = self.nest, self.nest.block
+        last = nest.dims[2].extent % nest.rows or nest.rows  # rows of the last task, the only one with a rest
+        here = rows == tall or not nest.packs or last >= tall
+        return Block(tall, wide) if here and nest.dims[2].extent >= tall else Block(rows, columns)
 
     def tile_text(self, name: str, tile: Tile, extra: Sequence[str], epilogue: Emit) -> str:
         """That of a tile of AMX."""

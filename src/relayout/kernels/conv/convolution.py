@@ -11,7 +11,7 @@ from relayout.ir.builder import Function, Operand
 from relayout.ir.kernel import digits
 from relayout.ir.types import I8, I32, I64, PTR, Value, constant, vector
 from relayout.ir.vectors import load_pieces, pieces_of
-from relayout.kernels.conv.direct import Direct
+from relayout.kernels.conv.direct import Block, Direct
 from relayout.kernels.conv.dot import Dot, declared
 from relayout.kernels.conv.epilogue import Epilogue, Writer
 from relayout.kernels.conv.geometry import Span
@@ -175,7 +175,9 @@ class DirectModule(Module):
         def tile(i: Operand, rows: int, j: Operand, columns: int) -> None:
             down, along = b.sub(i, row), b.sub(j, column)  # from the task's first pixel
             name = self._tile(kind, rows, columns)
+            tall, wide = self.computed(rows, columns)
             s = b.gep(b.gep(here.src, down, h.src), along, x.src)
+            s = b.gep(s, (rows - tall) * h.src + (columns - wide) * x.src)
             t = b.gep(b.gep(here.dst, down, h.dst), along, x.dst)
             self.call(name, [s, here.weights, t, *extra], here.channel, t, [])
 
@@ -409,6 +411,10 @@ class DirectModule(Module):
             self.functions[name] = self.tile_text(name, tile, extra, epilogue)
         return name
 
+    def computed(self, rows: int, columns: int) -> Block:
+        """The pixels that a tile computes, of which it stores the last so many."""
+        return Block(rows, columns)
+
     def tile_text(self, name: str, tile: Tile, extra: Sequence[str], epilogue: Emit) -> str:
         """The text of a tile function."""
         return tile_function(name, tile, self.nest.machine, extra, epilogue)
@@ -417,7 +423,8 @@ class DirectModule(Module):
         """What a tile of so many pixels computes."""
         nest, group = self.nest, self.nest.kinds[kind]
         _, _, h, x = nest.dims
-        places = [(i, j) for i in range(rows) for j in range(columns)]
+        whole = self.computed(rows, columns)
+        came, goes = ([(i, j) for i in range(n) for j in range(m)] for n, m in (whole, (rows, columns)))
         outside: tuple[tuple[int, ...], ...] = ()
         if at is not None and at[1].outside:
             taps = range(nest.geometry.kernel[2])
@@ -425,8 +432,8 @@ class DirectModule(Module):
         return Tile(
             nest.arithmetic,
             nest.weights_type,
-            tuple(i * h.src + j * x.src for i, j in places),
-            tuple(i * h.dst + j * x.dst for i, j in places),
+            tuple(i * h.src + j * x.src for i, j in came),
+            tuple(i * h.dst + j * x.dst for i, j in goes),
             group.weights,
             group.pieces,
             group.valid,
