@@ -94,6 +94,16 @@ class Rows:
         """Neighbours within a row, at most."""
         return max(_length(piece) for piece in self.pieces)
 
+    @property
+    def dense(self) -> bool:
+        """Whether the elements of a row follow each other in the destination."""
+        if len(self.pieces) > 1 or self.pieces[0].starts[-1]:
+            return False
+        piece = self.pieces[0]
+        steps = [loop.steps[-1] for loop in piece.loops]
+        reach = sum((loop.extent - 1) * loop.steps[-1] for loop in piece.loops) // piece.widths[-1] + 1
+        return min(steps, default=0) >= 0 and reach == self.size
+
     def packed(self, block: Nest) -> tuple[int, Loop] | None:
         """Elements of a segment, and the loop from one to the next; None where rows don't lie like that."""
         lengths = {_length(piece) for piece in self.pieces}
@@ -302,6 +312,9 @@ class Lines:
     terms: int
     segment: int
 
+    along = False
+    """Whether the lanes of a vector are of one row."""
+
     def __init__(self, f: Function, made: Rows, pointers: Sequence[Value], block: Nest) -> None:
         self.b, self.made, self.block, self.pointers = f, made, block, pointers
 
@@ -476,6 +489,8 @@ def _flat(given: Sequence[Values]) -> Values:
 
 class _Along(Lines):
     """Lanes along a row; several rows are interleaved, a vector belongs to one of them."""
+
+    along = True
 
     def __init__(
         self,

@@ -4,8 +4,9 @@ Three passes over the elements along an axis, which stay in the L1 cache::
 
     m = max(x)      s = sum(exp(x - m))      exp(x - m) / s       or, for the logarithm, x - m - log(s)
 
-The second pass stores its exponentials where the destination is f32 and the third only multiplies; other data
-types, which would be rounded twice, are computed anew.
+The second pass stores its exponentials where the destination is f32 and the third only multiplies. Other data
+types would be rounded twice: rows whose elements are neighbours have their exponentials on the stack, where
+these are at most 16 KiB, and what is left is computed anew.
 
 Where lanes come from is said in :mod:`relayout.kernels.reduce.rows`. Those that are no elements hold -inf,
 which adds nothing.
@@ -36,15 +37,17 @@ from relayout.ir.types import Value
 from relayout.kernels.reduce.rows import Lines, Rows, Values, Visit, lines, rows
 from relayout.layout.descriptor import MemoryDesc
 from relayout.records import dataclass
-from relayout.targets.machine import Machine
+from relayout.targets.machine import LINE, Machine
 
 __all__ = ["ENTRY", "SoftmaxPlan", "module", "planned"]
 
 ENTRY = "softmax"
+F32 = dtype("f32")
 UNROLL = 4  # vectors of one turn
 ROWS = 4  # short rows that are interleaved: a single one would wait for its own sums
 SHORT_ROW = 32  # elements of the longest row that is called short
 UNCOMPENSATED_TERMS = 16  # terms of the longest sum that needs no compensation for rounding
+MOST_KEPT = 1 << 12  # elements of a row whose exponentials are kept
 SMALLEST = 2.0**-126  # of the normal numbers of f32
 
 
@@ -94,12 +97,17 @@ class _Passes:
         self.b, self.made, self.lines = f, made, found
         self.v = Lanes(f, made.src, made.dst)
         self.stores = made.dst is dtype("f32") and not made.log
+        keeps = not (self.stores or made.log) and found.along and found.rows == 1 and made.rows.dense
+        self.room: Value | None = None
+        if keeps and made.rows.size <= MOST_KEPT:
+            self.room, self.kept = f.alloca(4 * made.rows.size, LINE), Lanes(f, F32, F32)
         self.careful = made.log or found.terms > UNCOMPENSATED_TERMS
         self.nothing_below = math.log(SMALLEST * max(1, made.rows.size))  # so that no result is subnormal
 
     def write(self, at: Values) -> None:
         """A task."""
         b, v, n, found = self.b, self.v, self.lines.count, self.lines
+        row = at[-1]
 
         def largest(at: Visit, given: Values) -> Values:
             return [v.larger(self._loaded(at), given[0])]
@@ -112,6 +120,8 @@ class _Passes:
             e = self._exponential(self._loaded(at), most[at.row][0])
             if self.stores:
                 v.store(at.at[-1], e, at.valid)
+            elif self.room is not None:
+                self.kept.store(self._place(self.room, at, row), e, at.valid)
             return self._compensated(e, *given) if self.careful else [b.fadd(given[0], e)]
 
         first = [[v.constant(0, n)] * (2 if self.careful else 1) for _ in range(found.slots)]
@@ -121,6 +131,8 @@ class _Passes:
             [factor] = factors[at.row]
             if self.stores:
                 y = b.fmul(v.reload(at.at[-1], n, at.valid), factor)
+            elif self.room is not None:
+                y = b.fmul(self.kept.load(self._place(self.room, at, row), n, at.valid), factor)
             elif self.made.log:
                 y = b.fsub(b.fsub(self._loaded(at), most[at.row][0]), factor)
             else:
@@ -131,6 +143,11 @@ class _Passes:
             return given
 
         found.visit(at, [[] for _ in range(found.slots)], last)
+
+    def _place(self, room: Value, at: Visit, row: Value) -> Value:
+        """Where the exponentials of a vector are kept, by where its results lie in the row."""
+        b = self.b
+        return b.gep(room, b.sub(b.ptrtoint(at.at[-1]), b.ptrtoint(row)), 32 // self.made.dst.bits)
 
     def _loaded(self, at: Visit) -> Value:
         return self.v.load(at.at[0], self.lines.count, at.valid, float("-inf"))
