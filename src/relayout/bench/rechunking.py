@@ -37,7 +37,16 @@ from numpy.typing import NDArray
 
 from relayout.errors import LayoutError, spelled_bytes
 
-__all__ = ["CONTESTANTS", "Contestant", "Outcome", "Problem", "check", "compete", "problems", "write_source"]
+__all__ = [
+    "CONTESTANTS",
+    "Contestant",
+    "Outcome",
+    "Problem",
+    "check",
+    "compete",
+    "problems",
+    "write_source",
+]
 
 INTERVAL: Final = 0.05
 """Seconds between two looks at the memory of a contestant."""
@@ -301,7 +310,7 @@ def _once(
     syncing = time.perf_counter() - begin
     told = _told(out) if not error else {}
     if not error:
-        error = check(problem, Path(task["target"]))
+        error = check(problem, folder / "result.zarr")
     seconds = told.get("seconds", float("nan")) + syncing
     name, versions = contestant.name, told.get("versions", {})
     return Outcome(problem.name, name, seconds, syncing, watch.most, memory, versions, error)

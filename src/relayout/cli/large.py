@@ -62,7 +62,9 @@ _OPTIONS = (
     ),
     click.option("--shards", type=DIMS, help="Store: sizes of a shard, multiples of those of a chunk."),
     click.option(
-        "--memory", metavar="BYTES", help="Store: what the process may take: 512MB, 2GB. [default: 2GB]"
+        "--memory",
+        metavar="BYTES",
+        help="Store: what the process (of a cluster: each worker) may take: 512MB, 2GB. [default: 2GB]",
     ),
     click.option(
         "--codecs",
@@ -80,7 +82,9 @@ _OPTIONS = (
     click.option(
         "--engine", type=click.Choice(["threads", "dask"]), help="Store: who runs it. [default: threads]"
     ),
-    click.option("--scheduler", metavar="ADDRESS", help="Store: the scheduler of Dask, for --engine dask."),
+    click.option(
+        "--scheduler", metavar="ADDRESS", help="Store: the scheduler of Dask, or its file. [default: threads]"
+    ),
 )
 
 
@@ -139,7 +143,8 @@ def convert_store(
     normalise, found = attributes(lazy.desc, desc)
     plan = stores.plan(
         *(lazy, target, dst_format), dtype=dtype, chunks=large.chunks, shards=large.shards,
-        memory=large.memory or asked.get("memory") or "2GB", threads=threads or asked.get("threads"),
+        memory=large.memory or asked.get("memory") or "2GB",
+        threads=threads or asked.get("threads") or _worker_threads(large),
         codecs=large.codecs or "same", zarr_format=int(large.zarr_format or 3),
         missing=large.missing or "fill", axes=axes, normalise=normalise, **found,
     )  # fmt: skip
@@ -173,6 +178,16 @@ def _engine(large: Large) -> Callable[..., None] | None:
 
     engine: Callable[..., None] = getattr(relayout.dask, "run")  # noqa: B009 - Dask may not be there
     return engine
+
+
+def _worker_threads(large: Large) -> int | None:
+    """How many blocks a worker of a cluster has at a time: the memory that is given is that of a worker."""
+    if large.engine != "dask":
+        return None
+    import relayout.dask
+
+    count: int = getattr(relayout.dask, "worker_threads")(large.scheduler)  # noqa: B009 - as above
+    return count
 
 
 def _options(large: Large) -> dict[str, Any]:

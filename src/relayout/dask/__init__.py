@@ -4,6 +4,7 @@
 ``reorder``                    a lazy array of logical shape as a lazy array of the physical shape of a format
 ``logical``                    the way back
 ``run``                        a plan of :mod:`relayout.stores` on a cluster
+``worker_threads``             how many blocks a worker of a cluster has at a time: what to plan with
 =============================  =============================================================================
 
 The names are loaded when they are first asked for, and Dask with them: neither ``import relayout`` nor
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     from relayout.dask.arrays import logical as logical
     from relayout.dask.arrays import reorder as reorder
     from relayout.dask.running import run as run
+    from relayout.dask.running import worker_threads as worker_threads
 
 _WHERE = {
     "logical": "arrays",
     "reorder": "arrays",
     "run": "running",
+    "worker_threads": "running",
 }
 """The module that defines a name, one line each."""
 
@@ -36,6 +39,7 @@ __all__ = [
     "logical",
     "reorder",
     "run",
+    "worker_threads",
 ]
 
 if not TYPE_CHECKING:

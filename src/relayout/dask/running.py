@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from relayout.stores.run import Run
     from relayout.stores.task import Done
 
-__all__ = ["run"]
+__all__ = ["run", "worker_threads"]
 
 WINDOW: Final = 1000
 """Batches that a scheduler knows at a time; with less, clusters that grow with their work stay small."""
@@ -125,6 +125,32 @@ def run(
                 recorder.flush()
 
 
+def worker_threads(scheduler: Any = None) -> int:
+    """How many blocks a worker has at a time: the most threads of any of its workers; 1 if there are none.
+
+    The memory that a plan is made with is that of a process, so ``stores.plan(..., memory="4GB",
+    threads=relayout.dask.worker_threads(client))`` is for workers of 4 GB.
+
+    Parameters
+    ----------
+    scheduler
+        As :func:`run` takes it.
+
+    Raises
+    ------
+    LayoutError
+        No scheduler answers.
+
+    Examples
+    --------
+    >>> import relayout.dask
+    >>> relayout.dask.worker_threads("synchronous")
+    1
+    """
+    with _engine(scheduler, WINDOW, 0, PATIENCE) as engine:
+        return engine.threads()
+
+
 class _Recorder:
     """What is done goes to the journal in groups: each line waits for the disk."""
 
@@ -161,6 +187,10 @@ class _Cluster:
         """How many threads there are, of all workers."""
         threads: dict[str, int] = self.client.nthreads()
         return max(1, sum(threads.values()))
+
+    def threads(self) -> int:
+        """How many there are in a worker."""
+        return max(self.client.nthreads().values(), default=1)
 
     def work(self, several: Iterator[Batch], one: Pass, recorder: _Recorder) -> None:
         """Do batches: as many as the window has room for are known to the scheduler."""
@@ -310,6 +340,10 @@ class _Local:
 
     def __init__(self, name: str | None) -> None:
         self.name = name
+
+    def threads(self) -> int:
+        """How many tasks run in this process at a time."""
+        return 1 if self.name in ("processes", "synchronous") else self.workers()
 
     def workers(self) -> int:
         """How many tasks run at a time."""
