@@ -11,9 +11,9 @@ from relayout import MemoryDesc
 from relayout.layout import views
 from relayout.ops.post_ops import Sum
 from relayout.primitives import Convolution, Matmul
-from relayout.primitives.folding import folded, images_inside, rows_apart
+from relayout.primitives.folding import folded, images_inside, rows_apart, rows_together
 from strategies import examples
-from test_products import check
+from test_products import HERE, check, compiles, on
 
 INSIDE = {1: ("cwn", "Cwn4c"), 2: ("chwn", "CHWN4", "Chwn8c", "whcn")}
 """Formats whose images lie side by side, by the number of spatial axes."""
@@ -114,3 +114,26 @@ def test_windows_are_read_and_written_where_they_are():
         assert rows_apart(made._as_products(made.descs)).geometry.source == (4, 7, 7)
         assert "packed" not in made.implementation
         check(made)
+
+
+@compiles
+@pytest.mark.parametrize("cpu", HERE)
+@pytest.mark.parametrize("kinds", [("f16", "f16", "f32"), ("f32", "bf16", "f32"), ("u8", "s8", "s32")])
+def test_rows_of_matrices_that_are_packed_are_pixels(cpu, kinds):
+    """As many as divide them: one tile takes several; where nothing is packed they stay images."""
+    for many, rows, pixels in ((0, 128, 64), (0, 197, 197), (3, 50, 50), (0, 5, 5), (0, 1, 1), (2, 1200, 60)):
+        front, form = ((many,), "abc") if many else ((), "ab")
+        with on(cpu):
+            made = Matmul(
+                MemoryDesc((*front, rows, 20), kinds[0], form),
+                MemoryDesc((*front, 20, 17), kinds[1], rl.any),
+                dst=MemoryDesc((*front, rows, 17), kinds[2], form),
+            )
+            given = made._as_products(made.descs)
+            found = rows_together(given)
+            if kinds[0] == "f16":
+                assert found.geometry.target == (1, 1, pixels)
+            if kinds[0] == "f32":
+                assert found is given
+            if rows < 200:
+                check(made, kernel=True)

@@ -7,6 +7,7 @@ in other rows; and an axis that no filter goes over is as good a spatial axis as
     the same with strides of 2            28 x 28 pixels, twice as far from each other    without_strides
     CHWN4, 2 rows of 3 pixels, 8 images   1 image of 2 planes of 3 rows of 8 pixels       images_inside
     64 windows of 7 x 7 rows of a matrix  8 images of 8 planes of 7 rows of 7 pixels      rows_apart
+    192 rows of a matrix of f16           3 images of one row of 64 pixels                rows_together
 
 Kernels work row by row: they pack and unpack rows, and their tiles go along them. So the best shape is one
 whose rows are long, and whose pixels lie as near to each other as they can. In CHWN4 the nearest neighbour of
@@ -35,6 +36,7 @@ __all__ = ["folded"]
 
 LONG_ROW = 256  # pixels of the longest row that pixels are put into
 SHORT_ROW = 64  # pixels up to which a row may have any length; longer ones are whole vectors
+LEAST_ROWS, MOST_ROWS = 8, 1024  # of a matrix that are packed together
 LANES = 16  # pixels: f32 of the widest vector
 
 
@@ -43,7 +45,7 @@ def folded(made: Products) -> Products:
     """The same in the shape that suits kernels best."""
     if max(made.geometry.gaps) > 1:
         return made
-    return rows_apart(in_long_rows(without_strides(images_inside(made))))
+    return rows_together(rows_apart(in_long_rows(without_strides(images_inside(made)))))
 
 
 def without_strides(made: Products) -> Products:
@@ -184,6 +186,32 @@ def rows_apart(made: Products) -> Products:
     images, spatial = prod(sizes[:-3]), [1, 1, 1, *sizes][-3:]
     if prod(spatial) == 1 or images * prod(spatial) != g.batch:
         return made
+    return _with_pixels(made, images, spatial)
+
+
+def rows_together(made: Products) -> Products:
+    """The rows of a matrix that is packed, some of them at a time, as pixels of a row.
+
+    Tiles take the rows of a matrix as pixels wherever they lie, but in scratch an image is packed by itself,
+    and would be a tile of one pixel. Packed are sources of another type than tiles multiply: of f16, say.
+    """
+    from relayout.kernels.conv.arithmetic import arithmetic_of
+    from relayout.targets.machine import host
+
+    g = made.geometry
+    layouts = made.src.layout, made.dst.layout
+    if len(made.src.dims) > 2 or g.batch == 1 or any(len(term) > 1 for one in layouts for term in one.terms):
+        return made
+    how = arithmetic_of(made.src.dtype, made.weights.dtype, g, host(), made.zeros)
+    if how is None or how.operand == made.src.dtype.name or any(len(one.ladders[0]) > 1 for one in layouts):
+        return made
+    several = [n for n in range(1, MOST_ROWS + 1) if g.batch % n == 0]
+    rows = next((n for n in reversed(several) if LEAST_ROWS <= n <= SHORT_ROW), several[-1])
+    return _with_pixels(made, g.batch // rows, [1, 1, rows]) if rows > 1 else made
+
+
+def _with_pixels(made: Products, images: int, spatial: Sequence[int]) -> Products:
+    """The rows of a matrix as images of pixels."""
 
     def apart(desc: MemoryDesc) -> MemoryDesc:
         layout = views.split_axis(desc.layout, 0, (images, *spatial))
@@ -196,7 +224,7 @@ def rows_apart(made: Products) -> Products:
     size = spatial[0], spatial[1], spatial[2]
     return replace(
         made,
-        geometry=g._replace(batch=images, source=size, target=size),
+        geometry=made.geometry._replace(batch=images, source=size, target=size),
         src=apart(made.src),
         weights=MemoryDesc(weights.dims, made.weights.dtype, weights),
         dst=apart(made.dst),
