@@ -24,6 +24,7 @@ from tables import TABLES
 
 import relayout as rl
 from relayout.draw import svg
+from relayout.stores.grid import chunk_layout
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -41,6 +42,14 @@ SWIZZLED = "oi -> o//8, i//2, o%2, o//2%4, i%2"
 def walk(format: str, colour: str, title: str | None = None) -> str:
     """The way through an 8 x 8 matrix."""
     return svg.logical(rl.Layout((8, 8), format), path=True, colour=colour, title=title or format)
+
+
+def chunks(format: str, sizes: tuple[int, ...]) -> str:
+    """The digits of a store."""
+    desc = rl.MemoryDesc((64, 256, 128, 128), "f32", format)
+    layout, outer = chunk_layout(desc, sizes)
+    title = f"{desc} in chunks of {'x'.join(map(str, sizes))}"
+    return svg.digits(layout, axes=layout.axis_names(), outer=outer, title=title)
 
 
 DRAWINGS: dict[str, Callable[[], str]] = {
@@ -62,6 +71,9 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "digits": lambda: svg.digits(rl.Layout((2, 17, 5, 4), "nChw8c"), index=(1, 9, 0, 2)),
     "seventeen": lambda: svg.logical(SEVENTEEN, mark=(0, 9, 1, 0)),
     "seventeen-memory": lambda: svg.memory(SEVENTEEN, mark=(0, 9, 1, 0)),
+    # chunks
+    "chunks-nchw": lambda: chunks("nchw", (2, 64, 64, 128)),
+    "chunks-blocked": lambda: chunks("nChw16c", (1, 8, 128, 128, 16)),
     "fsv16": lambda: svg.memory(rl.Layout((2, 2, 2, 2), "b_fs_yx_fsv16"), colour="b", separator=""),
     # weights
     "weights": lambda: svg.digits(rl.Layout((32, 16, 3, 3), "OIhw4i16o4i"), index=(17, 5, 0, 2)),

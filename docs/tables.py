@@ -221,8 +221,12 @@ def api(prefix: str, owner: object, wanted: Sequence[str] = ()) -> str:
 
 def rest(owner: type, prefix: str) -> str:
     """The members of a class, as further rows of its table."""
-    lines = api(prefix, owner, members(owner)).splitlines()[2:]
-    return "".join(f"\n{line}" for line in lines)
+    return continued(api(prefix, owner, members(owner)))
+
+
+def continued(rows: str) -> str:
+    """A table's rows as further rows of another."""
+    return "".join(f"\n{line}" for line in rows.splitlines()[2:])
 
 
 def members(owner: type) -> list[str]:
@@ -337,6 +341,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "api-dtypes": lambda: api("rl.", rl, ["dtype", "DType"]) + rest(rl.DType, "rl.DType."),
     "api-pytorch": lambda: api("rl.pytorch.", rl.pytorch),
     "api-files": lambda: api("files.", files),
+    "api-stores": lambda: api("rl.", rl, ["open"]) + continued(api("stores.", rl.stores)),
+    "api-lazy": lambda: api("stores.", rl.stores, ["LazyTensor"]) + rest(rl.stores.LazyTensor, "LazyTensor."),
+    "api-plan": lambda: api("stores.", rl.stores, ["Plan"]) + rest(rl.stores.Plan, "Plan."),
     "api-svg": lambda: api("svg.", svg),
     "api-logs": lambda: api("rl.logs.", rl.logs),
     "api-errors": lambda: api("rl.", rl, ["LayoutError", "UnknownFormat", "AmbiguousFormat", "Unsupported"]),
