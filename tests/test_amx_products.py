@@ -179,6 +179,28 @@ def test_bytes_are_exact(first):
     assert sum("by tdp" in one for one in found) >= 5  # others have no such plan
 
 
+HERE = compile_.available() and machines.host().has("amx-tile")
+
+
+@pytest.mark.skipif(not HERE, reason="this processor has no AMX, or the system keeps it to itself")
+def test_the_processor_computes_what_its_emulation_does():
+    """Bit for bit, bf16 included: the order of sums, and what is rounded, are those of the pseudocode."""
+    for seed in range(100):
+        exactness.one(seed, tiles(1 + seed % 3, machines.host()))
+    rng = np.random.default_rng(0)
+    for dims, filters in (((1, 70, 9, 9), (40, 70, 3, 3)), ((3, 300, 1, 50), (33, 300, 1, 1))):
+        src, weights = MemoryDesc(dims, "bf16", "nhwc"), MemoryDesc(filters, "bf16", rl.any)
+        x, y = (rng.standard_normal(sizes) * 2.0 ** rng.integers(-40, 40, sizes) for sizes in (dims, filters))
+        out = Convolution(src, weights).dst.dims
+        found = []
+        for machine in (None, machines.host()):
+            with tiles(2, machine):
+                made = Convolution(src, weights, dst=MemoryDesc(out, "f32", "nhwc"))
+                assert "tdpbf16ps" in made.implementation
+                found.append(run(made, x, y).view(np.uint32))
+        np.testing.assert_array_equal(*found)
+
+
 # -- the code -----------------------------------------------------------------------------------------------
 
 
