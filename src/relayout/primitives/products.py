@@ -126,6 +126,7 @@ class Products:
             0 if weights is None else weights.dims[0],
             0 if src is None else src.layout.offset0 * WORD,
             0 if weights is None else weights.layout.offset0 * WORD,
+            self.geometry.outputs if self.repeats and self.geometry.groups > 1 else 0,
         )
 
     def fusable(self) -> int:

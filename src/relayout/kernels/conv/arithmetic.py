@@ -105,6 +105,8 @@ class Zeros(NamedTuple):
     src_at: int = 0
     """Bytes in front of it; the same for the weights."""
     weights_at: int = 0
+    period: int = 0
+    """After how many channels those of the weights begin anew; 0: never."""
 
     def __bool__(self) -> bool:
         return self.src or self.weights > 0

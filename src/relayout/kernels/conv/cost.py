@@ -111,7 +111,7 @@ class Model:
         # What is asked again for each way to cut the work, of which there may be hundreds.
         self._turn: dict[tuple[int, int], float] = {}
         self._largest: dict[int, float] = {}
-        self._tiles: dict[tuple[int, int], list[tuple[int, float]]] = {}
+        self._tiles: dict[int, list[tuple[int, float]]] = {}
         self._waited: dict[int, float] = {}
         self._best: list[Block] = []
 

@@ -283,7 +283,9 @@ class _Preparation(_Lanes):
         if self.plan.zeros.weights == 1:
             return b.fsub(x, self.number(b["points"]))
         if self.plan.zeros.weights:
-            pieces = pieces_of(0, max(picks) + 1, 0, WORD)
+            count = min(max(picks) + 1, self.plan.zeros.period or self.lanes)
+            picks = [channel % count for channel in picks]
+            pieces = pieces_of(0, count, 0, WORD)
             points = b.shuffle(load_pieces(b, vector(self.lanes, I32), b["points"], pieces), picks)
             x = b.fsub(x, b.sitofp(points, FLOAT))
         return x
