@@ -19,6 +19,8 @@ from relayout.graph.operators.fused import ELEMENTWISE
 from relayout.graph.operators.integers import AVERAGE, CONV, MATMUL
 from relayout.graph.passes import optimized
 from relayout.graph.passes.integers import in_integers
+from relayout.ops.expressions import Writing
+from relayout.primitives.pointwise import Pointwise
 
 SHARE = 0.999  # of elements that are within one step
 MOST = 2  # steps
@@ -390,3 +392,17 @@ def test_weights_of_products_in_f32_are_dequantised_once() -> None:
     assert operators(in_integers(inferred(optimized(graph)))) == {"Conv"}
     x = rng.standard_normal((1, 4, 6, 6)).astype(np.float32)
     np.testing.assert_allclose(graph.compile()(x)[0], evaluate(graph, x)[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("source", ["f32", "f64"])
+@pytest.mark.parametrize("target", ["u8", "s8", "s16", "s32"])
+def test_real_numbers_are_saturated(source: str, target: str) -> None:
+    edges = [0.0, -0.0, 0.5, -0.5, 0.99, 126.9, 127.5, 128, 254.9, 255, 255.5, 256, -127.5, -128, -128.9]
+    edges += [32767.4, 32768, -32768.5, -40000, 2147483520, 2147483648, -2147483648, 3e9, -3e9, 1e30, -1e30]
+    more = np.random.default_rng(14).standard_normal(500) * 300
+    x = np.concatenate([[*edges, np.inf, -np.inf, np.nan], more]).astype("f4" if source == "f32" else "f8")
+    writing = Writing(source)
+    writing.put("cast", target, 0)
+    given = relayout.tensor(x, "a")
+    made = Pointwise(writing.written(), [given.desc], relayout.MemoryDesc(x.shape, target, "a"))
+    np.testing.assert_array_equal(made(given).numpy(), writing.written().definition(x))
