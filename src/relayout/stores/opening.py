@@ -11,7 +11,6 @@ from relayout import files
 from relayout.dtypes import DTypeLike
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
-from relayout.files.descriptor import json_from_text
 from relayout.layout.format import Format
 from relayout.layout.layout import check_dims
 from relayout.stores import zarr
@@ -186,7 +185,10 @@ def _index(folder: Path) -> Path | None:
 
 def _weights(index: Path) -> dict[str, str]:
     """Which file has which array, as the index of a checkpoint says it."""
-    data = json_from_text(index.read_bytes())
+    try:
+        data = json.loads(index.read_bytes())
+    except ValueError as error:
+        raise LayoutError(f"{index} is no JSON: {error}") from None
     found = data.get("weight_map") if isinstance(data, dict) else None
     if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
         raise LayoutError(f"{index} is no index of a checkpoint: it has no weight_map of names")

@@ -249,16 +249,25 @@ class Plan:
             if number < len(self.passes):
                 what += f", to {one.target.spelled}"
             lines += [
-                f"{what}: {one.blocks.total} blocks of {'x'.join(map(str, one.block))}",
-                f"  reads   {spelled_bytes(one.bytes_read)} in {one.requests_read} requests",
-                f"  writes  {spelled_bytes(one.bytes_written)} in {one.requests_written} requests",
+                f"{what}: {several(one.blocks.total, 'block')} of {'x'.join(map(str, one.block))}",
+                f"  reads   {spelled_bytes(one.bytes_read)} in {several(one.requests_read, 'request')}",
+                f"  writes  {spelled_bytes(one.bytes_written)} in {several(one.requests_written, 'request')}",
                 f"  memory  {spelled_bytes(one.memory)} a task",
             ]
+        told = f" ({self.rates.measured})" if self.rates.measured else ""
         lines.append(
-            f"in all: {spelled_bytes(self.peak)} of {spelled_bytes(self.memory)} with {self.threads} "
-            "tasks at a "
-            f"time, {spelled_bytes(self.base)} of it the interpreter; about {self.seconds:.0f} s"
-            + (f" ({self.rates.measured})" if self.rates.measured else "")
+            f"in all: {spelled_bytes(self.peak)} of {spelled_bytes(self.memory)} with "
+            f"{several(self.threads, 'task')} at a time, {spelled_bytes(self.base)} of it the interpreter; "
+            f"about {self.seconds:.0f} s{told}"
         )
         lines += self.notes
         return "\n".join(lines)
+
+
+def several(count: int, word: str) -> str:
+    """A number of things.
+
+    >>> several(1, "block"), several(2, "block")
+    ('1 block', '2 blocks')
+    """
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

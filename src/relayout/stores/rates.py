@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from relayout.errors import LayoutError
-from relayout.stores.plans import Rates
+from relayout.stores.plans import Rates, several
 from relayout.stores.search import ASSUMED
 from relayout.stores.store import Bytes, Stored
 
@@ -51,7 +51,13 @@ def measured(source: Stored, target: Stored, folder: Path) -> Rates:
     writing = _written(sample, target, folder)
     if writing is None:
         return ASSUMED
-    return Rates(reading, writing, ASSUMED.move, ASSUMED.request, f"measured on {count} chunks of the source")
+    return Rates(
+        reading,
+        writing,
+        ASSUMED.move,
+        ASSUMED.request,
+        f"measured on {several(count, 'chunk')} of the source",
+    )
 
 
 def _written(sample: Bytes, target: Stored, folder: Path) -> float | None:
