@@ -71,7 +71,7 @@ def _planned(
     """The plan of the part of a graph that can be planned, with the rest behind it."""
     simple = inferred(optimized(head))
     check_sizes(simple)
-    lowered = inferred(with_precision(with_blockwise_products(in_integers(simple)), precision))
+    lowered = inferred(with_precision(in_integers(with_blockwise_products(simple)), precision))
     made = fused(inferred(in_parts(lowered)))
     with limited(threads):
         found = plan(unfused(made, keep=lambda node: lowerable(node, made)), format, pins)

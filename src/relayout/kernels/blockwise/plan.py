@@ -16,11 +16,10 @@ from typing import NamedTuple
 from relayout.dtypes import dtype
 from relayout.targets.machine import Machine
 
-__all__ = ["GROUP", "LIMBS", "REGISTERS", "Plan", "chunk_of", "weights_text"]
+__all__ = ["GROUP", "LIMBS", "Plan", "chunk_of", "weights_text"]
 
 LIMBS = 3  # bytes into which an f32 is cut
 MOST = 128  # inputs of a chunk: the fewer, the closer they are to the largest of them
-REGISTERS = 2  # of outputs of a tile
 GROUP = 8  # inputs that are read at once: those of a word of 4-bit weights
 
 
@@ -79,9 +78,18 @@ class Plan(NamedTuple):
         return -(-self.outputs // self.lanes)
 
     @property
+    def together(self) -> int:
+        """How many of them a tile has.
+
+        Two share the words of the source. With one row, which is read at the speed of memory, there is one:
+        a single stream of weights is fetched in advance with fewer gaps.
+        """
+        return 1 if self.rows == 1 else 2
+
+    @property
     def tasks(self) -> int:
-        """Pairs of them, which threads share."""
-        return -(-self.groups // REGISTERS)
+        """What threads share."""
+        return -(-self.groups // self.together)
 
     @property
     def word(self) -> int:

@@ -5,9 +5,8 @@ each with all rows; ``ops`` lists the addresses of weights, scales, zero points 
 any. So whichever thread computes an output, it is computed in the same order: the bits don't depend on the
 number of threads.
 
-A tile is two registers of outputs by two rows. Words of limbs are loaded into all lanes, of which processors
-with registers of 64 bytes do one in a cycle, as they do one instruction of products. Two registers of outputs
-share each.
+A tile is two registers of outputs by two rows; with one row it is one register. The sums of a tile are those
+of all limbs, and weights that have been taken apart serve both rows.
 """
 
 from __future__ import annotations
@@ -23,13 +22,15 @@ from relayout.ir.kernel import kernel, tasks
 from relayout.ir.types import FLOAT, I8, I32, I64, PTR, Value, constant, vector
 from relayout.ir.vectors import pieces_of, store_pieces
 from relayout.kernels.blockwise.dots import declared, dot
-from relayout.kernels.blockwise.plan import REGISTERS, Plan
+from relayout.kernels.blockwise.plan import Plan
 
 __all__ = ["PRODUCT", "product_text"]
 
 PRODUCT = "product"
 ROWS = 2  # of a tile
-AHEAD = 4096  # bytes: so far in front of what is read weights are asked for, a page further
+AHEAD = 12 << 10  # bytes: so far in front of what is read weights are asked for, three pages further
+NEAR = 2
+"""The cache that they are asked into, as LLVM counts: the second. The first has too few misses at a time."""
 LOWER = 0x0F0F0F0F
 
 
@@ -73,13 +74,17 @@ class _Writer:
             )
 
         def task(number: Value) -> None:
-            group = b.mul(number, REGISTERS)
-            several = [places(b.add(group, k)) for k in range(REGISTERS)]
-            full = b.icmp("sle", group, plan.groups - REGISTERS)
-            if plan.groups >= REGISTERS:
+            together = plan.together
+            group = b.mul(number, together)
+            several = [places(b.add(group, k)) for k in range(together)]
+            if together == 1:
+                return self.rows(several)
+            full = b.icmp("sle", group, plan.groups - together)
+            if plan.groups >= together:
                 b.when(full, lambda: self.rows(several))
-            if plan.groups % REGISTERS:
+            if plan.groups % together:
                 b.when(b.not_(full), lambda: self.rows(several[:1]))
+            return None
 
         tasks(b, plan.tasks, task)
         return declared(plan.machine) + b.text()
@@ -155,7 +160,7 @@ class _Writer:
         for number in range(-(-inputs // plan.word)):
             words = [b.load(self.whole, b.gep(x, number * width), 4) for x in weights]
             for x in weights:
-                b.prefetch(b.gep(x, number * width + AHEAD))
+                b.prefetch(b.gep(x, number * width + AHEAD), NEAR)
             halves = [words]
             if plan.bits == 4:
                 halves = [
@@ -172,10 +177,18 @@ class _Writer:
         factors = [b.splat(b.load(FLOAT, end, 4), plan.lanes) for end in ends]
         out, before = [], iter(sums)
         for at, made in zip(several, found, strict=True):
-            scale = b.load(self.sum, b.gep(at.scales, block, 4 * plan.lanes), 4)
+            place = b.gep(at.scales, block, 4 * plan.lanes)
+            b.prefetch(b.gep(place, self.ahead), NEAR)
+            scale = b.load(self.sum, place, 4)
             for factor, one in zip(factors, made, strict=True):
                 out.append(b.fmuladd(b.fmul(self.joined(one), factor), scale, next(before)))
         return out
+
+    @property
+    def ahead(self) -> int:
+        """Bytes in front of which scales are asked for: as many blocks as weights are."""
+        weights = max(1, self.plan.block // self.plan.word) * self.plan.machine.vector
+        return max(1, AHEAD // weights) * 4 * self.plan.lanes
 
     def joined(self, limbs: Sequence[Value]) -> Value:
         """The sums of all limbs as one, in f32."""
