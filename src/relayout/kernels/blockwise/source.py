@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from relayout.dtypes import dtype
 from relayout.ir.builder import Function
-from relayout.ir.conversions import to_f32
+from relayout.ir.conversions import from_f32, to_f32
 from relayout.ir.kernel import kernel, tasks
 from relayout.ir.types import FLOAT, I8, I32, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, pieces_of, reduce
@@ -94,8 +94,7 @@ def _chunk(b: Function, plan: Plan, src: Value, to: Value, valid: int = 0) -> No
             for limb in range(plan.limbs):
                 b.store(constant(vector(width, I8), 0), b.gep(to, limb * plan.chunk + at), 1)
             continue
-        rounded = b.intrinsic("rint", b.fmul(found[number], spread))
-        q = b.intrinsic("fptosi.sat", rounded, result=whole)
+        q = from_f32(b, b.fmul(found[number], spread), dtype("s32"))
         for limb in range(plan.limbs):
             narrow = b.trunc(q, I8)
             totals[limb] = b.add(totals[limb], b.sext(narrow, I32))
