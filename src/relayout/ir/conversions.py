@@ -556,10 +556,13 @@ def _bf16_at_once(b: Builder, x: Value, scale: Value | None = None) -> Value:
         b.call_value(vector(16, I1), "llvm.x86.avx512.fpclass.ps.512", part, subnormal)
         for part in (parts if scale is None else cut(b, scale, 16))
     ]
-    halves = [
-        b.call_value(vector(32, BFLOAT), "llvm.x86.avx512bf16.cvtne2ps2bf16.512", two, one)
-        for one, two in zip(parts[::2], parts[1::2], strict=True)
-    ]
+    if len(parts) == 1:
+        halves = [b.call_value(vector(16, BFLOAT), "llvm.x86.avx512bf16.cvtneps2bf16.512", x)]
+    else:
+        halves = [
+            b.call_value(vector(32, BFLOAT), "llvm.x86.avx512bf16.cvtne2ps2bf16.512", two, one)
+            for one, two in zip(parts[::2], parts[1::2], strict=True)
+        ]
     some = b.any(reduce(b.or_, found))
     return b.unless(some, join(b, [b.bits(half) for half in halves]), lambda: _bf16_by_integers(b, x))
 
@@ -739,4 +742,4 @@ def _has_half(machine: Machine) -> bool:
 
 def _has_bf16(b: Builder, x: Value) -> bool:
     """Whether whole registers of float become bf16 by an instruction."""
-    return b.machine.vector == 64 and x.type.count >= 32 and "+avx512bf16" in b.machine.features.split(",")
+    return b.machine.vector == 64 and x.type.count >= 16 and b.machine.has("avx512bf16")
