@@ -209,6 +209,22 @@ def test_bytes_move_and_maxima_commute() -> None:
     np.testing.assert_array_equal(graph.compile()(x)[0], evaluate(graph, x)[0])
 
 
+def test_concatenations_of_bytes_of_several_scales() -> None:
+    rng = np.random.default_rng(15)
+    nodes = (
+        Node("DequantizeLinear", ("x", "s", "z"), ("a",)),
+        Node("DequantizeLinear", ("r", "t", "z"), ("b",)),
+        Node("Concat", ("a", "b"), ("c",), {"axis": 1}),
+        Node("QuantizeLinear", ("c", "t", "z"), ("y",)),
+    )
+    constants = {"s": np.float32(0.03), "t": np.float32(0.05), "z": np.uint8(17)}
+    values = (Value(name, (2, 16, 9, 9), np.dtype(np.uint8)) for name in "xr")
+    graph = inferred(Graph(tuple(values), ("y",), nodes, constants))
+    x, r = (rng.integers(0, 255, (2, 16, 9, 9), np.uint8) for _ in range(2))
+    made = check_bytes(graph, x, r)
+    assert operators(made) == {"Concat", ELEMENTWISE}
+
+
 def test_a_graph_without_quantisation_is_itself() -> None:
     x = Value("x", (2, 3), np.dtype(np.float32))
     graph = Graph((x,), ("y",), (Node("Relu", ("x",), ("y",)),))

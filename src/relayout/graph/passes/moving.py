@@ -4,6 +4,7 @@
 
     Reshape(DequantizeLinear(x))     DequantizeLinear(Reshape(x))      also MaxPool, which commutes
     QuantizeLinear(Reshape(x))       Reshape(QuantizeLinear(x))
+    QuantizeLinear(Concat(x, y))     Concat(QuantizeLinear(x), QuantizeLinear(y))     of dequantised parts
 
 and values of s8 between the two as u8 with a zero point 128 larger: the same numbers, of which those behind a
 ReLU begin with 0, and which the processor multiplies with s8.
@@ -120,7 +121,7 @@ def _joined(node: Node, around: Around) -> tuple[Node, ...] | None:
 
 def hoisted(graph: Graph) -> Graph:
     """The graph with QuantizeLinear before what moves elements, if nobody else reads what that moves."""
-    return rewritten(graph, _hoisted)
+    return rewritten(graph, _hoisted, _parted)
 
 
 def _hoisted(node: Node, around: Around) -> tuple[Node, ...] | None:
@@ -136,4 +137,21 @@ def _hoisted(node: Node, around: Around) -> tuple[Node, ...] | None:
     return (
         Node("QuantizeLinear", (before.inputs[0], *node.inputs[1:]), (made,), given, node.name),
         Node(before.operator, (made, *before.inputs[1:]), node.outputs, before.attributes, before.name),
+    )
+
+
+def _parted(node: Node, around: Around) -> tuple[Node, ...] | None:
+    """A Concat of bytes of several scales, brought to the one of its result part by part."""
+    if quantised(node, around) is None:
+        return None
+    before = around.inner(node.inputs[0], "Concat")
+    if before is None or any(dequantised(name, around) is None for name in before.inputs):
+        return None
+    parts = [around.fresh(f"{node.outputs[0]}/part") for _ in before.inputs]
+    return (
+        *(
+            Node("QuantizeLinear", (name, *node.inputs[1:]), (part,), node.attributes, node.name)
+            for name, part in zip(before.inputs, parts, strict=True)
+        ),
+        Node("Concat", tuple(parts), node.outputs, before.attributes, before.name),
     )
