@@ -232,3 +232,28 @@ def test_two_passes_through_a_store_in_between(tmp_path: Path) -> None:
     target = convert(make(tmp_path / "x.zarr", x), "nhwc", passes=2, chunks=(4, 2, 7, 20))
     assert (zarr.open_array(target, mode="r")[...] == x.transpose(0, 2, 3, 1)).all()
     assert sorted(p.name for p in target.iterdir()) == ["c", "zarr.json"]
+
+
+def test_shards_that_are_too_big_are_read_in_chunks(tmp_path: Path) -> None:
+    x = numbers(64, 16, 64, 64)  # 16 MiB
+    source = make(tmp_path / "x.zarr", x, (4, 16, 64, 64), shards=(64, 16, 64, 64))
+    lazy = rl.open(source, format="nchw")
+    assert lazy.chunks == (64, 16, 64, 64)
+    plan = stores.plan(
+        *(lazy, tmp_path / "y.zarr", "nhwc"), chunks=(4, 64, 64, 16), memory="240MiB", threads=1, rates=RATES
+    )
+    assert plan.passes[0].requests_read == 16
+    plan.run()
+    assert (zarr.open_array(tmp_path / "y.zarr", mode="r")[...] == x.transpose(0, 2, 3, 1)).all()
+
+
+def test_stores_at_urls(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    x = numbers(*DIMS)
+    zarr.create_array("memory://relayout-test.zarr", shape=x.shape, chunks=(2, 8, 9, 4), dtype="f4")[...] = x
+    lazy = rl.open("memory://relayout-test.zarr", format="nchw")
+    assert (lazy[1, 3:] == x[1, 3:]).all()
+    stores.convert(lazy, tmp_path / "y.zarr", "nhwc", rates=RATES)
+    assert (zarr.open_array(tmp_path / "y.zarr", mode="r")[...] == x.transpose(0, 2, 3, 1)).all()
+    with pytest.raises(Unsupported, match="a destination is a folder"):
+        stores.plan(lazy, "memory://other.zarr", "nhwc", rates=RATES)

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -221,7 +222,7 @@ def _bar(plan: Plan, target: str, shown: bool) -> Iterator[Callable[[Done], None
     )
     width = plan.passes[0].source.open().desc.dtype.bits / 8
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        total = sum(one.elements(number) for one in plan.passes for number in one.tasks)
+        total = sum(prod(one.dims) for one in plan.passes)
         task = bar.add_task(spelled(Path(target).name), total=total * width)
         yield lambda done: bar.update(task, advance=done.elements * width)
 

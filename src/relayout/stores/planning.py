@@ -149,6 +149,10 @@ def plan(
     (1, 32768, 32768)
     """
     lazy = source if isinstance(source, LazyTensor) else open_store(source)
+    if "://" in os.fspath(path):
+        raise Unsupported(
+            f"{os.fspath(path)}: a destination is a folder; mount the store, or copy it afterwards"
+        )
     where = os.path.abspath(path)
     _check_apart(lazy.address.path, where)
     desc = _destination(lazy, format, dtype, axes)
@@ -162,17 +166,24 @@ def plan(
     _check_carried(lazy, desc, made)
     target = _target(lazy, where, desc, chunks, shards, kind, codecs, zarr_format)
     found = lazy.stored.fingerprint()
-    complete = _is_complete(lazy, found)
+    complete = found.chunks == lazy.grid.total
+    absent = "" if complete or found.chunks < 0 else _missing(lazy, found)
     if missing not in ("fill", "error"):
         raise LayoutError(f"missing chunks are 'fill' or 'error', got {described(missing)}")
     if missing == "error" and not complete:
-        raise LayoutError(f"{_missing(lazy, found)}; missing='error' (--missing error) refuses that")
+        absent = absent or "nobody knows which chunks are there"
+        raise LayoutError(f"{absent}; missing='error' (--missing error) refuses that")
     room = as_bytes(memory)
     many = threads or (os.cpu_count() or 1) + SPARE
     sides = lazy.cells, Cells(desc, target.open().chunks)
     _check_uncut(*sides)
     between = str(Path(where, WORK, "between"))
     chosen = _chosen(lazy, desc, sides, room - BASE, many, passes)
+    if chosen is None:
+        parts = _without_shards(lazy)
+        if parts is not None:  # chunk by chunk, which takes more requests
+            lazy, sides = parts, (parts.cells, sides[1])
+            chosen = _chosen(lazy, desc, sides, room - BASE, many, passes)
     if chosen is None:
         raise _too_little(sides, room)
     count, shapes, middle = chosen
@@ -197,7 +208,7 @@ def plan(
             )
         )
         first += shape.blocks
-    notes = [] if complete or found.chunks < 0 else [_missing(lazy, found)]
+    notes = [absent] if absent else []
     return Plan(
         *(lazy.address, target, tuple(passing), found, room, BASE, count, speeds, tuple(notes)),
     )
@@ -402,8 +413,6 @@ def _check_uncut(source: Cells, target: Cells) -> None:
 
 
 def _check_apart(source: str, target: str) -> None:
-    if "://" in target:
-        raise Unsupported(f"{target}: a destination is a folder; mount the store, or copy it afterwards")
     if "://" in source:
         return
     one, two = os.path.realpath(source), os.path.realpath(target)
@@ -417,8 +426,13 @@ def _check_apart(source: str, target: str) -> None:
             raise LayoutError(f"the {what}: {source}, {target}")
 
 
-def _is_complete(lazy: LazyTensor, found: Fingerprint) -> bool:
-    return found.chunks == lazy.grid.total if found.chunks >= 0 else False
+def _without_shards(lazy: LazyTensor) -> LazyTensor | None:
+    """The same array by the chunks within its shards; None: it has none."""
+    stored = lazy.stored
+    if not isinstance(stored, Zarr) or not stored.array.shards or lazy.address.details.get("inner"):
+        return None
+    said = {**lazy.address.details, "inner": True}
+    return LazyTensor(lazy.address._replace(said=json.dumps(said, sort_keys=True)).open())
 
 
 def _missing(lazy: LazyTensor, found: Fingerprint) -> str:
