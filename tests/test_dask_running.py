@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import relayout as rl
 from large import files, planned, source
 from relayout import stores
+from relayout.cli.app import application
 
 distributed = pytest.importorskip("distributed")
 running = pytest.importorskip("relayout.dask.running")
@@ -211,6 +213,20 @@ def test_a_cluster_without_workers_is_given_up(folder: Path) -> None:
 def test_what_is_no_scheduler_is_refused(folder: Path, scheduler: Any, says: str) -> None:
     with pytest.raises(rl.LayoutError, match=says):
         planned(folder, "y.chunks").run(engine=rl.dask.run, scheduler=scheduler, patience=2)
+
+
+def test_the_command_takes_a_scheduler(folder: Path, client: Any) -> None:
+    address = client.scheduler.address
+    assert rl.dask.worker_threads(client) == rl.dask.worker_threads(address) == 1
+    target = str(folder / "y.chunks")
+    words = [str(folder / "x.chunks"), target, "--to", "nChw16c", "--dtype", "f16", "--memory", "300MB"]
+    words += ["--chunks", "1,1,4,8,16", "--engine", "dask", "--scheduler"]
+    done = CliRunner().invoke(application, ["convert", *words, address])
+    assert done.exit_code == 0, done.output
+    assert same(folder)
+    done = CliRunner().invoke(application, ["convert", *words, "tcp://127.0.0.1:9", "--force"])
+    assert done.exit_code != 0
+    assert "no scheduler of Dask answers at tcp://127.0.0.1:9" in done.output
 
 
 def test_zarr_stores_are_converted_on_clusters(tmp_path: Path, client: Any) -> None:

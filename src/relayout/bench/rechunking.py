@@ -161,11 +161,12 @@ def problems(nbytes: int, chunk: int = 16 << 20) -> tuple[Problem, ...]:
 
 def _values(dims: Sequence[int], start: Sequence[int], sizes: Sequence[int]) -> NDArray[np.float32]:
     """A box of the array that all problems convert: each element is its number, as far as f32 counts."""
-    number = np.zeros((1,) * len(dims), np.int64)
+    number = np.zeros((1,) * len(dims), np.uint32)  # of which the lower 24 bits are wanted
     for axis, (first, size) in enumerate(zip(start, sizes, strict=True)):
-        line = np.arange(first, first + size, dtype=np.int64) * prod(dims[axis + 1 :])
-        number = number + line.reshape([-1 if k == axis else 1 for k in range(len(dims))])
-    return (number & 0xFFFFFF).astype(np.float32)
+        line = np.arange(first, first + size, dtype=np.int64) * prod(dims[axis + 1 :]) & 0xFFFFFF
+        number = number + line.astype(np.uint32).reshape([-1 if k == axis else 1 for k in range(len(dims))])
+    number &= 0xFFFFFF
+    return number.astype(np.float32)
 
 
 def _boxes(shape: Sequence[int], chunks: Sequence[int]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:

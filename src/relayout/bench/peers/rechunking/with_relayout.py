@@ -18,7 +18,7 @@ def convert(task: dict[str, Any], **options: Any) -> None:
         task["target"],
         task["to"],
         chunks=task["chunks"],
-        memory=task["memory"] // task.get("share", 1),
+        memory=task["memory"],
         threads=task.get("threads"),
         codecs="same",
         zarr_format=2,
@@ -38,7 +38,7 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
         return {"seconds": time.perf_counter() - begin, "versions": versions}
     import distributed
 
-    from relayout.dask.running import run
+    from relayout.dask.running import USABLE, run
 
     workers = task["workers"]
     with (
@@ -52,7 +52,8 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
         distributed.Client(cluster) as client,
     ):
         begin = time.perf_counter()
-        convert({**task, "threads": 1, "share": workers}, engine=run, scheduler=client)
+        usable = int(USABLE * task["memory"]) // workers
+        convert({**task, "threads": 1, "memory": usable}, engine=run, scheduler=client)
         seconds = time.perf_counter() - begin
     return {"seconds": seconds, "versions": {**versions, "distributed": distributed.__version__}}
 
