@@ -315,8 +315,9 @@ def _table(results: Sequence[Result], title: str) -> Any:
     yardstick = "ONNX Runtime"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("network", overflow="fold", max_width=18)
-    wide = ["cv"] * (len(names) < len(COLUMNS) - 2)  # a line has 80 columns
-    for heading in ("ms", *(COLUMNS[name] for name in names), "+-", "diff", *wide, "np", "MB", "s"):
+    room = len(names) < len(COLUMNS) - 2  # a line has 80 columns
+    headings = ["+-", "diff", *["cv"] * room, "np", "MB", *["s"] * room]
+    for heading in ("ms", *(COLUMNS[name] for name in names), *headings):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in results:
         spreads = list(one.behind.values())
@@ -326,10 +327,10 @@ def _table(results: Sequence[Result], title: str) -> Any:
             *(f"{one.behind[name].median:.2f}" if name in one.behind else "-" for name in names),
             f"{max(50 * (s.high - s.low) / s.median for s in spreads):.0f}" if spreads else "-",
             "-" if one.difference is None else f"{one.difference:.0e}",
-            *[str(one.conversions)] * len(wide),
+            *[str(one.conversions)] * room,
             str(one.defined),
             _pair(one.peak, yardstick, lambda size: f"{size / 1e6:.0f}"),
-            _pair(one.start, yardstick, lambda time: f"{time:.2f}"),
+            *[_pair(one.start, yardstick, lambda time: f"{time:.2f}")] * room,
         )
     return table
 
