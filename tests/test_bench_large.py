@@ -79,7 +79,7 @@ def test_the_command_compares_who_is_there(tmp_path: Path) -> None:
 )
 def test_scripts_run_alone(script: str, options: dict[str, str], tmp_path: Path) -> None:
     pytest.importorskip("distributed")
-    rechunking.write_source(PICTURES, tmp_path / "x.zarr")
+    rechunking.write_source(PICTURES, tmp_path / "x.zarr", "zstd")
     outcome = rechunking.compete(
         PICTURES,
         Contestant("x", script, options, True),

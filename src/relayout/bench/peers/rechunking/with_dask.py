@@ -10,27 +10,27 @@ from typing import Any
 
 
 def convert(task: dict[str, Any], method: str) -> None:
-    """Build the graph, and compute it."""
+    """Build the graph, and compute it into an array with the codecs of the source."""
     import dask
     import dask.array as da
     import zarr
 
-    source = zarr.open(task["source"], mode="r")
+    source = zarr.open_array(task["source"], mode="r")
     x = da.from_zarr(task["source"])
     if task["axes"] is not None:
         x = x.transpose(task["axes"])
-    with dask.config.set({"array.rechunk.method": method}), zarr.config.set({"default_zarr_format": 2}):
-        x = x.rechunk(tuple(task["chunks"]))
-        x.to_zarr(task["target"], mode="w", **_as_source(source))
-
-
-def _as_source(source: Any) -> dict[str, Any]:
-    """The codecs of the source, in the words of the version of zarr that is installed."""
-    import zarr
-
-    if int(zarr.__version__.split(".")[0]) < 3:
-        return {"compressor": source.compressor}
-    return {"compressors": source.compressors or None}
+    chunks = tuple(task["chunks"])
+    with dask.config.set({"array.rechunk.method": method}):
+        x = x.rechunk(chunks)
+        target = zarr.create_array(
+            task["target"],
+            shape=x.shape,
+            chunks=chunks,
+            dtype=x.dtype,
+            zarr_format=2,
+            compressors=source.compressors or None,
+        )
+        x.to_zarr(target)
 
 
 def main(task: dict[str, Any]) -> dict[str, Any]:
