@@ -121,7 +121,7 @@ def _prepared(
         made.tune()
     given = [_filled(made.descs[name], random) for name in made.inputs]
     out = Tensor(made.dst, allocate(made.dst))
-    said = f"weights {made.weights.tag}; {how}" if case.weights == "any" else how
+    said = f"weights {made.weights.format}; {how}" if case.weights == "any" else how
     return said, partial(made, *given, out=out, threads=threads)
 
 
