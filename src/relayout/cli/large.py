@@ -18,7 +18,7 @@ from relayout.cli.options import STANDARD, Output
 if TYPE_CHECKING:
     from relayout.files import Normalise
     from relayout.layout.descriptor import MemoryDesc
-    from relayout.stores import LazyTensor, Plan
+    from relayout.stores import LazyTensor, Plan, Run
     from relayout.stores.task import Done
 
 __all__ = ["Large", "convert_store", "large_options", "means_store"]
@@ -153,10 +153,12 @@ def convert_store(
         output.json({**_told(lazy, plan), "done": False})
         output.echo(plan.explain())
         return
-    with _bar(plan, target, shown) as progress:
-        run = plan.run(
-            resume=large.resume, force=force, progress=progress, engine=_engine(large), **_options(large)
-        )
+    with (
+        plan.start(resume=large.resume, force=force) as run,
+        _bar(run, target, shown) as progress,
+    ):
+        _engine(large)(run, progress=progress, **_options(large))
+        run.commit()
     output.json({**_told(lazy, plan), "done": True, "resumed": run.resumed, "missing": run.missing})
     _report(source, target, lazy, plan, run, output)
 
@@ -172,9 +174,11 @@ def _begun(target: str) -> dict[str, Any]:
     return {key: told[key] for key in ("memory", "threads") if isinstance(told.get(key), int)}
 
 
-def _engine(large: Large) -> Callable[..., None] | None:
+def _engine(large: Large) -> Callable[..., None]:
     if large.engine != "dask":
-        return None
+        from relayout.stores import workers
+
+        return workers.run
     import relayout.dask
 
     engine: Callable[..., None] = getattr(relayout.dask, "run")  # noqa: B009 - Dask may not be there
@@ -196,7 +200,7 @@ def _options(large: Large) -> dict[str, Any]:
 
 
 @contextmanager
-def _bar(plan: Plan, target: str, shown: bool) -> Iterator[Callable[[Done], None] | None]:
+def _bar(run: Run, target: str, shown: bool) -> Iterator[Callable[[Done], None] | None]:
     """A progress bar with the rate and the time that is left."""
     if not shown:
         yield None
@@ -220,10 +224,13 @@ def _bar(plan: Plan, target: str, shown: bool) -> Iterator[Callable[[Done], None
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
+    plan = run.plan
     width = plan.passes[0].source.open().desc.dtype.bits / 8
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         total = sum(prod(one.dims) for one in plan.passes)
-        task = bar.add_task(spelled(Path(target).name), total=total * width)
+        before = sum(plan.pass_of(number).elements(number) for number in run.done)
+        name = spelled(Path(target).name)
+        task = bar.add_task(name, total=total * width, completed=int(before * width))
         yield lambda done: bar.update(task, advance=done.elements * width)
 
 
@@ -256,7 +263,7 @@ def _told(lazy: LazyTensor, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _report(source: str, target: str, lazy: LazyTensor, plan: Plan, run: Any, output: Output) -> None:
+def _report(source: str, target: str, lazy: LazyTensor, plan: Plan, run: Run, output: Output) -> None:
     from relayout.files.spelling import spelled
 
     made = plan.target.open()
