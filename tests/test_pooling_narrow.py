@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import relayout as rl
-from relayout.primitives import Pooling, Reduction
+from relayout.primitives import Pooling, Reduction, Resampling
 
 DIMS = (2, 20, 9, 37)
 FORMATS = ("nhwc", "nchw", "nChw16c")
@@ -76,3 +76,21 @@ def test_averages_of_extreme_bytes(kinds: tuple[str, str], format: str, algorith
         far = np.abs(exact - np.floor(exact) - 0.5) > 1e-4  # off a tie, that f32 may have moved to
         assert (found[far] == rounded[far]).all(), window
         assert (np.abs(found - rounded) <= 1).all()
+
+
+@pytest.mark.parametrize("kind", ["s8", "u8", "s32", "bf16", "f16", "f32"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_nearest_neighbours_are_moved_as_they_are(kind: str, format: str) -> None:
+    random = np.random.default_rng(2)
+    info = rl.dtype(kind)
+    if kind in ("bf16", "f16"):
+        data = any_bits(kind, 3, 0.0)  # the definition multiplies others by 0
+    elif kind == "f32":
+        data = random.standard_normal(DIMS).astype(np.float32)
+    else:
+        data = random.integers(int(info.min), int(info.max) + 1, DIMS)
+    x = rl.tensor(data, format, kind)
+    for height, width in ((18, 74), (27, 37), (5, 12), (9, 111), (1, 1)):
+        made = Resampling(x.desc, "nearest", rl.MemoryDesc((*DIMS[:2], height, width), kind, format))
+        assert made.implementation.startswith("machine code")
+        assert same(made(x).numpy(), made.reference(x))

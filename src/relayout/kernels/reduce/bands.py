@@ -98,6 +98,8 @@ class Band(NamedTuple):
     aside: int = 0
     dst: int = 0
     """Bytes from one element to the next, in source, workspace and destination."""
+    picks: bool = False
+    """Whether each element of the destination is one of the source."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,15 @@ class Bands:
     @property
     def whole(self) -> bool:
         """Whether integers stay integers."""
-        return self.largest and not self.src.is_float and self.src is self.dst and not self.post_ops
+        return self.moves or (
+            self.largest and not self.src.is_float and self.src is self.dst and not self.post_ops
+        )
+
+    @property
+    def moves(self) -> bool:
+        """Whether elements are moved as they are, and nothing is computed."""
+        plain = self.aside is None and self.src is self.dst and not self.post_ops
+        return plain and all(axis.picks for axis in self.axes)
 
     def in_pixels(self, block: Nest) -> bool:
         """Whether the lanes of a block are pixels of a row."""
@@ -210,7 +220,8 @@ def _band(rows: Sequence[Row], taps: bool) -> tuple[Band, NDArray[np.int32]]:
     neutral = 0 if taps else 1
     single = [list(row) for row in rows] == [[(0, neutral)]]
     weighted = not taps and bool((numbers != 1).any())
-    band = Band(len(rows), single, weighted, _inner(rows))
+    picks = not taps and all(len(row) == 1 and row[0][1] == 1 for row in rows)
+    band = Band(len(rows), single, weighted, _inner(rows), picks=picks)
     return band, np.concatenate([starts, entries.ravel()])
 
 
@@ -522,6 +533,8 @@ class _Block:
     def _with(self, given: list[Value], loaded: list[Value], tap: Value | None) -> list[Value]:
         """Sums with further elements; or the largest so far and their taps, with one of a further tap."""
         b = self.b
+        if self.made.moves:
+            return loaded
         if not self.made.largest:
             return [b.fadd(s, one) for s, one in zip(given, loaded, strict=True)]
         values, taps = [], []
