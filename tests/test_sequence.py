@@ -6,6 +6,7 @@ import importlib
 import os
 import threading
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 import relayout as rl
 from relayout import LayoutError
 from relayout.ops.operation import Operation
-from relayout.primitives import Binary, Reorder, Sequence
+from relayout.primitives import Binary, Convolution, Reorder, Sequence
 from relayout.primitives.memory import ALIGNED, Span, arranged
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.program import Program, Step
@@ -545,3 +546,33 @@ def test_a_reorder_is_a_primitive():
         Reorder(desc(), desc(dims=(1, 2, 3, 4)))
     with pytest.raises(LayoutError, match="has no layout"):
         Reorder(desc(), desc(rl.any))
+
+
+@machine_code
+def test_parts_that_begin_elsewhere_share_their_kernel():
+    """Convolutions into a concatenation differ in where they write, others in where their source begins."""
+    rng, dims = np.random.default_rng(0), (2, 64, 6, 6)
+    whole = rl.MemoryDesc(dims, "f32", "nChw16c")
+    filters = rl.MemoryDesc((16, 16, 3, 3), "f32", rl.any)
+    parts = [whole.submemory((2, 16, 6, 6), (0, 16 * k, 0, 0)) for k in range(4)]
+    pairs = list(product(range(4), range(4)))
+    made = [Convolution(parts[k], filters, dst=parts[n], padding=1) for k, n in pairs]
+    programs = [one._compiled() for one in made]
+    assert len({program.steps[-1].kernel.address for program in programs}) == 1
+    assert len({program.steps[-1].at for program in programs}) == len(pairs)
+    weights = rng.standard_normal((16, 16, 3, 3), dtype=np.float32)
+    for one, (k, n) in zip(made, pairs, strict=True):
+        data, into = (rng.standard_normal(dims, dtype=np.float32) for _ in range(2))
+        x, y = (rl.tensor(array, "nchw").reorder("nChw16c") for array in (data, into))
+        source = rl.Tensor(parts[k], x.buffer)
+        expected = into.copy()
+        expected[:, 16 * n : 16 * n + 16] = one.reference(data[:, 16 * k : 16 * k + 16], weights)
+        packed = rl.tensor(weights, "oihw").reorder(one.weights)
+        for _ in range(2):
+            one(source, packed, out=rl.Tensor(parts[n], y.buffer))
+            np.testing.assert_allclose(y.numpy(), expected, rtol=1e-4, atol=1e-4)
+        seq = Sequence()
+        part = seq.view(seq.input("x", whole), parts[k])
+        seq.output(seq.add(one, part, seq.constant(packed)))
+        found = seq.compile()(x).numpy()
+        np.testing.assert_allclose(found, expected[:, 16 * n : 16 * n + 16], rtol=1e-4, atol=1e-4)

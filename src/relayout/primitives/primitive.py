@@ -363,8 +363,11 @@ class Primitive:
 
     @locked
     def _often(self, program: Program) -> Calling | None:
-        """What calls the program once it has been called often; nothing looks at faults there."""
-        if program.faults:
+        """What calls the program once it has been called often.
+
+        Nothing looks at faults there, and buffers are handed over from where they begin.
+        """
+        if program.faults or program.shifted:
             return None
         from relayout.primitives.calling import Calling
 

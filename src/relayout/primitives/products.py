@@ -259,7 +259,7 @@ def ways(made: Products) -> Ways | None:
     from relayout.runtime import threads
     from relayout.targets.machine import host
 
-    return _ways(_bare(folded(made)), host(), threads.count())
+    return _ways(_bare(folded(_begun(made)[0])), host(), threads.count())
 
 
 def _bare(made: Products) -> Products:
@@ -295,11 +295,50 @@ def products(made: Products, schedule: str = "") -> Lowered | None:
     """The program of a sum of products; None where there are no kernels for it.
 
     ``schedule`` is what the plan prints that is to be taken, if it is a candidate; else it is the estimate.
+
+    Parts of a larger tensor begin somewhere within it: they have the kernels of a tensor that begins in its
+    first cache line, and steps say where that is (:attr:`.Step.at`).
     """
     from relayout.runtime import threads
     from relayout.targets.machine import host
 
-    return _products(made, schedule, host(), threads.count())
+    words = host(), threads.count()
+    begun, shifts = _begun(made)
+    if any(shifts.values()):
+        found = _products(begun, schedule, *words)
+        if found is not None and (moved := _shifted(found.program, shifts)) is not None:
+            return found._replace(program=moved)
+    return _products(made, schedule, *words)
+
+
+def _begun(made: Products) -> tuple[Products, dict[str, int]]:
+    """The same with source and destination begun in the first cache line, and how many bytes that is before.
+
+    The operands of binary operations are found by what the destination says, so it stays where they are.
+    """
+    if any(isinstance(op, BinaryOp) for op in made.post_ops):
+        return made, {}
+    sides = {name: _placed(getattr(made, name)) for name in ("src", "dst")}
+    shifts = {}
+    for name, desc in sides.items():
+        before = getattr(made, name)
+        shifts[name] = (before.layout.offset0 - desc.layout.offset0) * before.dtype.bits // 8
+    whole = made.whole
+    if whole is not None and shifts["dst"]:
+        if whole.layout.offset0 != made.dst.layout.offset0:
+            return made, {}
+        whole = MemoryDesc(whole.dims, whole.dtype, whole.layout.moved(sides["dst"].layout.offset0))
+    return replace(made, **sides, whole=whole), shifts
+
+
+def _shifted(program: Program, shifts: Mapping[str, int]) -> Program | None:
+    """The program with source and destination so many bytes further; None where a step hands them on."""
+    steps = []
+    for step in program.steps:
+        if {*shifts} & ({step.operands} if isinstance(step.operands, str) else {*step.operands}):
+            return None
+        steps.append(step._replace(at=(shifts.get(step.source, 0), shifts.get(step.target, 0))))
+    return Program(tuple(steps), program.scratch, program.constants, program.faults, note=program.note)
 
 
 @lru_cache(maxsize=1024)

@@ -53,6 +53,9 @@ class Step(NamedTuple):
     """Into how many parts the work is cut for threads; one alone does it as one part."""
     shared: bool = False
     """Whether several threads are worth waking."""
+    at: tuple[int, int] = (0, 0)
+    """Bytes behind the beginnings of both buffers at which the kernel finds them. So what differs only in
+    where its tensors begin, as parts of a concatenation do, is one kernel."""
 
 
 class Fault(NamedTuple):
@@ -104,6 +107,11 @@ class Program:
         self._free: list[dict[str, NDArray[np.uint8]]] = []  # no lock: a fork could leave it taken
 
     @property
+    def shifted(self) -> bool:
+        """Whether a step finds its buffers behind their beginnings."""
+        return any(step.at != (0, 0) for step in self.steps)
+
+    @property
     def lasting(self) -> set[str]:
         """Scratch that is looked at in the end: nobody else may use it before."""
         return {fault.buffer for fault in self.faults}
@@ -142,7 +150,7 @@ class Program:
 
 
 def _run(step: Step, known: Mapping[str, int], threads: int | None) -> None:
-    kernel, source, target, operands, parts, shared = step
+    kernel, source, target, operands, parts, shared, (before, behind) = step
     block = None
     if isinstance(operands, str):
         at = known[operands]
@@ -152,9 +160,9 @@ def _run(step: Step, known: Mapping[str, int], threads: int | None) -> None:
     else:
         at = 0
     if shared and (many := min(_pool().count(threads), parts)) > 1:
-        _pool().run(kernel.address, known[source], known[target], at, parts, many)
+        _pool().run(kernel.address, known[source] + before, known[target] + behind, at, parts, many)
         return
-    kernel(known[source], known[target], at, 0, 1)
+    kernel(known[source] + before, known[target] + behind, at, 0, 1)
 
 
 @lru_cache(maxsize=1)

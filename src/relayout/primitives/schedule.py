@@ -297,4 +297,8 @@ class _Image:
         many = min(self.threads, step.parts) if step.shared else 1
         parts = step.parts if many > 1 else 1
         numbers = [_Word(NOTHING, number) for number in (parts, many, 0, 0)]
-        self.rows += [self._at(step.kernel), known[step.source], known[step.target], operands, *numbers]
+        sides = [
+            _Word(base, number + shift)
+            for (base, number), shift in zip((known[step.source], known[step.target]), step.at, strict=True)
+        ]
+        self.rows += [self._at(step.kernel), *sides, operands, *numbers]

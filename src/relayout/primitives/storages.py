@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["Item", "Storage", "arena_of", "laid_out", "note_uses", "room_of", "stored"]
 
 ONCE = 16 << 20
-"""Bytes of a constant up to which NumPy moves it: it needs some milliseconds where a kernel that is called once
-takes 20 to 80 until it is compiled."""
+"""Bytes of a constant up to which NumPy moves it: it needs some milliseconds, and a kernel that is called once
+20 to 80 until it is compiled."""
 
 
 @dataclass(eq=False)
