@@ -157,8 +157,10 @@ class Products:
 
 def _placed(desc: MemoryDesc | None) -> MemoryDesc | None:
     """The same tensor, begun in the first cache line."""
-    if desc is None or desc.layout is None:
-        return desc
+    return desc if desc is None or desc.layout is None else _in_first_line(desc)
+
+
+def _in_first_line(desc: MemoryDesc) -> MemoryDesc:
     layout, line = desc.layout, 8 * LINE // desc.dtype.bits
     if 0 <= layout.offset0 < line:
         return desc
@@ -318,17 +320,17 @@ def _begun(made: Products) -> tuple[Products, dict[str, int]]:
     """
     if any(isinstance(op, BinaryOp) for op in made.post_ops):
         return made, {}
-    sides = {name: _placed(getattr(made, name)) for name in ("src", "dst")}
-    shifts = {}
-    for name, desc in sides.items():
-        before = getattr(made, name)
-        shifts[name] = (before.layout.offset0 - desc.layout.offset0) * before.dtype.bits // 8
+    src, dst = _in_first_line(made.src), _in_first_line(made.dst)
+    shifts = {
+        name: (old.layout.offset0 - new.layout.offset0) * old.dtype.bits // 8
+        for name, old, new in (("src", made.src, src), ("dst", made.dst, dst))
+    }
     whole = made.whole
     if whole is not None and shifts["dst"]:
         if whole.layout.offset0 != made.dst.layout.offset0:
             return made, {}
-        whole = MemoryDesc(whole.dims, whole.dtype, whole.layout.moved(sides["dst"].layout.offset0))
-    return replace(made, **sides, whole=whole), shifts
+        whole = MemoryDesc(whole.dims, whole.dtype, whole.layout.moved(dst.layout.offset0))
+    return replace(made, src=src, dst=dst, whole=whole), shifts
 
 
 def _shifted(program: Program, shifts: Mapping[str, int]) -> Program | None:

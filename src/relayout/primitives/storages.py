@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Item", "Storage", "arena_of", "laid_out", "note_uses", "room_of", "stored"]
 
 ONCE = 16 << 20
-"""Bytes of a constant up to which NumPy moves it: it needs some milliseconds, and a kernel that is called once
+"""Bytes of a constant up to which NumPy moves it: it takes some milliseconds, a kernel that is called once
 20 to 80 until it is compiled."""
 
 
