@@ -113,6 +113,22 @@ def test_any_answers_the_format_of_the_instruction():
     assert "reordered" not in made.implementation
 
 
+@dots
+def test_weights_that_meet_one_row_are_not_packed_for_bf16():
+    """They are read as they are, by multiplications in f32; for more rows, and in bytes, packing pays."""
+    for rows, form, kind, word in (
+        (1, "ab", "bf16", "source rows packed"),
+        (2, "ab", "bf16", "vdpbf16ps"),
+        (1, rl.any, "bf16", "vdpbf16ps"),
+        (1, "ab", "s8", "vpdpbusd"),
+    ):
+        with on("znver4", 1):
+            dst = desc((rows, 64), "ab", "f32")
+            made = Matmul(desc((rows, 96), "ab", kind), desc((96, 64), form, kind), dst=dst)
+            assert word in made.implementation
+            check(made, kernel=True)
+
+
 # -- zero points --------------------------------------------------------------------------------------------
 
 

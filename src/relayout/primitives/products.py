@@ -7,7 +7,7 @@ image, a matrix product one whose filter has one tap. :class:`Products` says it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -32,7 +32,7 @@ from relayout.records import replace
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from relayout.kernels.conv.arithmetic import Zeros
+    from relayout.kernels.conv.arithmetic import Arithmetic, Zeros
     from relayout.kernels.conv.candidates import Candidate
     from relayout.kernels.conv.depthwise import Depthwise
     from relayout.kernels.conv.direct import Direct
@@ -280,7 +280,8 @@ def _ways(made: Products, machine: Machine, many: int) -> Ways | None:
     if how is None or made.dst.dtype.name not in ("f32", "f16", "bf16", "s32", "s8", "u8"):
         return None
     spatial = len(made.weights.dims) - 2 - made.grouped
-    for one in (how, *without_dots(how, made.src.dtype, made.geometry, machine, made.zeros)):
+    hows = [how, *without_dots(how, made.src.dtype, made.geometry, machine, made.zeros)]
+    for one in reversed(hows) if _packs_in_vain(made, hows, machine) else hows:
         text = weights_text(made.geometry, one, machine, spatial, made.grouped)
         packed = MemoryDesc(made.weights.dims, made.weights.dtype, text)
         for weights, format, given in ((made.weights, "", None), (packed, text, made.weights)):
@@ -290,6 +291,22 @@ def _ways(made: Products, machine: Machine, many: int) -> Ways | None:
             if found:
                 return Ways(found, problem, format)
     return None
+
+
+def _packs_in_vain(made: Products, hows: Sequence[Arithmetic], machine: Machine) -> bool:
+    """Whether weights that meet one pixel would be packed for an instruction, and are read without it.
+
+    To pack them takes longer than to multiply them as they are. Bytes are packed nevertheless: there is less
+    of them, and to widen them takes as long.
+    """
+    from relayout.kernels.conv.tile import lanes_of
+    from relayout.kernels.conv.weights import weights_of
+
+    if made.geometry.batch * made.geometry.pixels > 1 or hows[0].sums != "f32":
+        return False
+    lanes = lanes_of(machine)
+    read = [weights_of(made.weights, made.geometry, how, lanes, made.grouped) is not None for how in hows]
+    return any(read) and not read[0]
 
 
 @locked
