@@ -177,9 +177,9 @@ class _Writer:
         factors = [b.splat(b.load(FLOAT, end, 4), plan.lanes) for end in ends]
         out, before = [], iter(sums)
         for at, made in zip(several, found, strict=True):
-            place = b.gep(at.scales, block, 4 * plan.lanes)
-            b.prefetch(b.gep(place, self.ahead), NEAR)
-            scale = b.load(self.sum, place, 4)
+            scales = b.gep(at.scales, block, 4 * plan.lanes)
+            b.prefetch(b.gep(scales, self.ahead), NEAR)
+            scale = b.load(self.sum, scales, 4)
             for factor, one in zip(factors, made, strict=True):
                 out.append(b.fmuladd(b.fmul(self.joined(one), factor), scale, next(before)))
         return out
