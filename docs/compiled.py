@@ -123,7 +123,8 @@ def facts() -> str:
     machines = dict.fromkeys(
         ", ".join(f"{key} {value}" for key, value in one["machine"].items()) for one in results
     )
-    apart = max((one["difference"], one["network"]) for one in results if one["difference"] is not None)
+    apart = [(one["difference"], one["network"]) for one in results if one["difference"] is not None]
+    largest = max(apart, default=(math.nan, "none measured/none measured"))
     slower = [
         f"{_short(one['network'])} ({_spelled((one['batch'], one['threads']))}: {ratio:.2f})"
         for one in results
@@ -134,8 +135,8 @@ def facts() -> str:
     ]
     lines = [
         f"Measured on: {'; '.join(machines)}.",
-        f"Outputs differ from those of eager PyTorch by at most {apart[0]:.0e} of their largest value "
-        f"({_short(apart[1])}).",
+        f"Outputs differ from those of eager PyTorch by at most {largest[0]:.0e} of their largest value "
+        f"({_short(largest[1])}).",
         f"Slower than {BEST}: {', '.join(slower) or 'none of those measured'}.",
         *([f"Relayout could not run: {', '.join(refused)}."] if refused else []),
         *_missing(results),
