@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError, Unsupported
-from relayout.forking import locked
+from relayout.forking import lock, locked
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import Layout, plain, whole_number
 from relayout.ops import blockwise as ops
@@ -244,7 +244,8 @@ class MatmulNBits(Primitive):
         return Program(steps, {"limbs": plan.room}, note=note)
 
     def _cost(self) -> tuple[float, str]:
-        from relayout.reorder.predict import seconds_to_move
+        with lock():
+            from relayout.reorder.predict import seconds_to_move
 
         return max(seconds_to_move(2 * self.bytes) / 2, self.flops / PRODUCTS), ""
 

@@ -22,6 +22,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError
+from relayout.forking import lock
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.loops.refine import combined, pieces
@@ -195,8 +196,9 @@ def rows_together(made: Products) -> Products:
     Tiles take the rows of a matrix as pixels wherever they lie, but in scratch an image is packed by itself,
     and would be a tile of one pixel. Packed are sources of another type than tiles multiply: of f16, say.
     """
-    from relayout.kernels.conv.arithmetic import arithmetic_of
-    from relayout.targets.machine import host
+    with lock():
+        from relayout.kernels.conv.arithmetic import arithmetic_of
+        from relayout.targets.machine import host
 
     g = made.geometry
     layouts = made.src.layout, made.dst.layout

@@ -16,7 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from relayout.errors import LayoutError
-from relayout.forking import locked
+from relayout.forking import lock, locked
 from relayout.jit.support import supported
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
@@ -118,7 +118,8 @@ class Products:
     @property
     def zeros(self) -> Zeros:
         """The zero points, as kernels know them."""
-        from relayout.kernels.conv.arithmetic import Zeros
+        with lock():
+            from relayout.kernels.conv.arithmetic import Zeros
 
         src, weights = self.src_zero_point, self.weights_zero_point
         return Zeros(
@@ -299,8 +300,9 @@ def _packs_in_vain(made: Products, hows: Sequence[Arithmetic], machine: Machine)
     To pack them takes longer than to multiply them as they are. Bytes are packed nevertheless: there is less
     of them, and to widen them takes as long.
     """
-    from relayout.kernels.conv.tile import lanes_of
-    from relayout.kernels.conv.weights import weights_of
+    with lock():
+        from relayout.kernels.conv.tile import lanes_of
+        from relayout.kernels.conv.weights import weights_of
 
     if made.geometry.batch * made.geometry.pixels > 1 or hows[0].sums != "f32":
         return False

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import DType
 from relayout.errors import LayoutError, described
+from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import Layout, plain, spell_dims
@@ -181,7 +182,8 @@ class LazyTensor:
 
     def plan(self, path: Any, format: str | Format | None = None, **options: Any) -> Plan:
         """Plan its conversion into another store, with the parameters of :func:`relayout.stores.plan`."""
-        from relayout.stores.planning import plan
+        with lock():
+            from relayout.stores.planning import plan
 
         return plan(self, path, format, **options)
 

@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError, spelled_bytes
+from relayout.forking import lock
 from relayout.reorder.attributes import Attributes
 from relayout.stores.grid import Grid, size_of
 from relayout.stores.store import Address, Fingerprint, digest
@@ -209,7 +210,8 @@ class Plan:
         LayoutError
             What was begun there is not this plan.
         """
-        from relayout.stores.run import Run
+        with lock():
+            from relayout.stores.run import Run
 
         return Run(self, resume=resume, force=force)
 
@@ -234,7 +236,8 @@ class Plan:
         progress : callable, optional
             Called with the :class:`Done` of each task that has become known as done.
         """
-        from relayout.stores import workers
+        with lock():
+            from relayout.stores import workers
 
         with self.start(resume=resume, force=force) as run:
             (engine or workers.run)(run, progress=progress, **options)

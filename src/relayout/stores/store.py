@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
+from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.stores.grid import Grid, Index
 
@@ -70,7 +71,9 @@ class Address(NamedTuple):
         """The array, as it is now."""
         if self.kind not in KINDS:
             raise LayoutError(f"there is no kind of store called {self.kind!r}; there are {', '.join(KINDS)}")
-        made: Stored = getattr(import_module(f"relayout.stores.{self.kind}"), KINDS[self.kind])(self)
+        with lock():
+            module = import_module(f"relayout.stores.{self.kind}")
+        made: Stored = getattr(module, KINDS[self.kind])(self)
         return made
 
 

@@ -29,6 +29,7 @@ from relayout.errors import LayoutError, Unsupported
 from relayout.files.arrays import Given, StoredArray, physical_shape, to_desc
 from relayout.files.descriptor import descriptor_from_json, descriptor_to_json
 from relayout.files.elements import by_descr
+from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.roles import DATA, WEIGHTS
@@ -48,7 +49,8 @@ _WIDTHS: Final = {"bf16": "uint16", "f8_e4m3": "uint8", "f8_e5m2": "uint8"}
 
 def _zarr() -> Any:
     try:
-        import zarr
+        with lock():
+            import zarr
     except ImportError:
         raise Unsupported("Zarr stores need the package zarr: pip install 'relayout[zarr]'") from None
     return zarr
@@ -121,8 +123,9 @@ class Zarr:
 
     def _created(self, told: Mapping[str, Any]) -> Any:
         zarr = _zarr()
-        from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata
-        from zarr.storage import LocalStore, StorePath
+        with lock():
+            from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata
+            from zarr.storage import LocalStore, StorePath
 
         texts = {name: json.loads(text) for name, text in told.items()}
         if "zarr.json" in texts:
@@ -183,7 +186,8 @@ class Zarr:
         return Format("".join(names))
 
     def _machinery(self) -> tuple[Any, Any, Any]:
-        from zarr.core.buffer import default_buffer_prototype
+        with lock():
+            from zarr.core.buffer import default_buffer_prototype
 
         prototype = default_buffer_prototype()
         under = getattr(self.array, "async_array", None) or self.array._async_array
@@ -331,8 +335,9 @@ def new_metadata(
         NumPy's name of the type of the elements, where it is none of ours.
     """
     zarr = _zarr()
-    from zarr.core.buffer import default_buffer_prototype
-    from zarr.storage import MemoryStore
+    with lock():
+        from zarr.core.buffer import default_buffer_prototype
+        from zarr.storage import MemoryStore
 
     shape = physical_shape(desc)
     assert shape is not None
@@ -371,8 +376,9 @@ def _compressors(codecs: str, like: Zarr | None, version: int, width: int) -> An
             found = [_for_width(codec, width) for codec in like.array.compressors]
             return tuple(found) if version == 3 else (found[0] if found else None)
         codecs = "zstd" if like is None or like.codecs else "none"
-    import numcodecs
-    import zarr.codecs as those
+    with lock():
+        import numcodecs
+        import zarr.codecs as those
 
     main, plus, check = codecs.partition("+")
     name, _, level = main.partition(":")
