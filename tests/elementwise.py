@@ -143,7 +143,8 @@ def in_parts(program: Any, addresses: Mapping[str, int], parts: int) -> None:
         operands = address(block) if isinstance(step.operands, tuple) else known[step.operands]
         count = min(parts, step.parts) if "slots" in names else parts  # as many as have a slot of scratch
         for part in reversed(range(count)):
-            step.kernel(known[step.source], known[step.target], operands, part, count)
+            source, target = (known[n] + k for n, k in zip((step.source, step.target), step.at, strict=True))
+            step.kernel(source, target, operands, part, count)
 
 
 @st.composite
