@@ -64,6 +64,7 @@ CASES = (
     Product(1, 4096, 11008),
     Product(1, 4096, 11008, block=128),
     Product(1, 4096, 11008, bits=8),
+    Product(1, 4096, 32000),
     Product(16, 4096, 4096),
     Product(128, 4096, 4096),
 )

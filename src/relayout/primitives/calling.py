@@ -166,6 +166,7 @@ class Calling:
         for step in program.steps:
             many = min(number, step.parts) if step.shared else 1
             parts = step.parts if many > 1 else 1
-            calls.append(Call(step.kernel.address, step.source, step.target, step.operands, parts, many))
+            sides = step.source, step.target
+            calls.append(Call(step.kernel.address, *sides, step.operands, parts, many, step.at))
         made = prepared(calls, list(self._arguments), images)
         return made and made._replace(keep=(made.keep, program, pieces))

@@ -363,11 +363,8 @@ class Primitive:
 
     @locked
     def _often(self, program: Program) -> Calling | None:
-        """What calls the program once it has been called often.
-
-        Nothing looks at faults there, and buffers are handed over from where they begin.
-        """
-        if program.faults or program.shifted:
+        """What calls the program once it has been called often; nothing looks at faults there."""
+        if program.faults:
             return None
         from relayout.primitives.calling import Calling
 

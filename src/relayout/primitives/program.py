@@ -107,11 +107,6 @@ class Program:
         self._free: list[dict[str, NDArray[np.uint8]]] = []  # no lock: a fork could leave it taken
 
     @property
-    def shifted(self) -> bool:
-        """Whether a step finds its buffers behind their beginnings."""
-        return any(step.at != (0, 0) for step in self.steps)
-
-    @property
     def lasting(self) -> set[str]:
         """Scratch that is looked at in the end: nobody else may use it before."""
         return {fault.buffer for fault in self.faults}

@@ -69,7 +69,8 @@ REFUSED, DONE = 0, 1
 """What a call answers."""
 
 FIELDS = ("state", "threads", "rows", "places", "images", "first", "stride")
-"""How a plan begins; the places follow, as pairs of a word of an image and the number of an argument."""
+"""How a plan begins; the places follow: of each a word of an image, the number of an argument, and how many
+bytes behind the argument's address belong there."""
 
 WORD = 8  # bytes
 LINE_PAIR_WORDS = 16  # two cache lines, since processors fetch lines in pairs
@@ -87,6 +88,8 @@ class Call(NamedTuple):
     parts: int = 1
     threads: int = 1
     """How many may work."""
+    at: tuple[int, int] = (0, 0)
+    """Bytes behind the beginnings of source and target at which the kernel finds them."""
 
 
 class Prepared(NamedTuple):
@@ -127,7 +130,7 @@ def prepared(
     lists = sum(len(call.operands) for call in calls if isinstance(call.operands, tuple))
     size = LINE_PAIR_WORDS + -(-(driver.ROW * len(calls) + lists) // LINE_PAIR_WORDS) * LINE_PAIR_WORDS
     words = _aligned(size * len(images))
-    places: list[tuple[int, int]] = []
+    places: list[tuple[int, int, int]] = []
     for k, known in enumerate(images):
         image = words[k * size : (k + 1) * size]
         places = _written(image, calls, {name: j for j, name in enumerate(arguments)}, known)
@@ -153,22 +156,22 @@ def _aligned(count: int) -> NDArray[np.int64]:
 
 def _written(
     image: NDArray[np.int64], calls: Sequence[Call], arguments: Mapping[str, int], known: Mapping[str, int]
-) -> list[tuple[int, int]]:
+) -> list[tuple[int, int, int]]:
     """Fill in an image but for its open places, and return these."""
-    places: list[tuple[int, int]] = []
+    places: list[tuple[int, int, int]] = []
     end = LINE_PAIR_WORDS + driver.ROW * len(calls)
 
-    def put(word: int, name: str) -> None:
+    def put(word: int, name: str, behind: int = 0) -> None:
         if name in arguments:
-            places.append((word, arguments[name]))
+            places.append((word, arguments[name], behind))
         else:
-            image[word] = known[name]
+            image[word] = known[name] + behind
 
     for k, call in enumerate(calls):
         word = LINE_PAIR_WORDS + driver.ROW * k
         image[word], image[word + 4], image[word + 5] = call.kernel, call.parts, call.threads
-        put(word + 1, call.source)
-        put(word + 2, call.target)
+        put(word + 1, call.source, call.at[0])
+        put(word + 2, call.target, call.at[1])
         if isinstance(call.operands, str):
             put(word + 3, call.operands)
         elif call.operands:
@@ -241,16 +244,19 @@ fill:
   %open = icmp slt i64 %p, %places
   br i1 %open, label %put, label %walk
 put:
-  %pair.offset = mul i64 %p, $PAIR
-  %pair.first = getelementptr i8, ptr %plan, i64 $PLAN
-  %pair = getelementptr i8, ptr %pair.first, i64 %pair.offset
-  %argument.at = getelementptr i64, ptr %pair, i64 1
-  %word = load i64, ptr %pair
+  %entry.offset = mul i64 %p, $ENTRY
+  %entry.first = getelementptr i8, ptr %plan, i64 $PLAN
+  %entry.at = getelementptr i8, ptr %entry.first, i64 %entry.offset
+  %argument.at = getelementptr i64, ptr %entry.at, i64 1
+  %behind.at = getelementptr i64, ptr %entry.at, i64 2
+  %word = load i64, ptr %entry.at
   %argument = load i64, ptr %argument.at
+  %behind = load i64, ptr %behind.at
   %given.at = getelementptr ptr, ptr %table, i64 %argument
   %given = load ptr, ptr %given.at
+  %shifted = getelementptr i8, ptr %given, i64 %behind
   %place = getelementptr ptr, ptr %image, i64 %word
-  store ptr %given, ptr %place
+  store ptr %shifted, ptr %place
   %p.next = add i64 %p, 1
   br label %fill
 walk:
@@ -278,7 +284,7 @@ def ir() -> str:
         STATE_REGION=sharing.State.region.offset,
         STATE_PROCESS=sharing.State.process.offset,
         PLAN=WORD * len(FIELDS),
-        PAIR=2 * WORD,
+        ENTRY=3 * WORD,
         HEAD=LINE_PAIR_WORDS * WORD,
         REFUSED=REFUSED,
         DONE=DONE,
