@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from relayout.errors import LayoutError
+from relayout.stores.buffers import reused
 from relayout.stores.files import write_whole
 from relayout.stores.journal import sync_files
 from relayout.stores.run import WORK
@@ -135,9 +136,10 @@ def run_batch(batch: Batch) -> list[Done]:
     """
     plan = _plan(batch.plan)
     result = []
-    for number in batch.numbers:
-        _check_session(plan, batch.session)
-        result.append(plan.task(number).run())
+    with reused():
+        for number in batch.numbers:
+            _check_session(plan, batch.session)
+            result.append(plan.task(number).run())
     sync_files(name for done in result for name in done.files)
     return [done._replace(files=()) for done in result]
 

@@ -20,10 +20,11 @@ from relayout import files
 from relayout.errors import LayoutError, Unsupported
 from relayout.exchange.mapped import map_offset
 from relayout.files.arrays import physical_shape
+from relayout.stores.buffers import taken
 from relayout.stores.files import check_unchanged
 from relayout.stores.grid import Grid, Index
 from relayout.stores.store import Address, Bytes, Fingerprint, SourceChanged, digest
-from relayout.tensor import Tensor, aligned
+from relayout.tensor import Tensor
 
 __all__ = ["File", "rows"]
 
@@ -84,7 +85,7 @@ class File:
         box = self.grid.box(chunk)
         first = sum(start * step for (start, _), step in zip(box, self._strides, strict=True))
         size = self.width * prod(stop - start for start, stop in box)
-        out = aligned(self.width * prod(self.chunks), zeroed=False)
+        out = taken(self.width * prod(self.chunks))
         if self._kept is not None:
             out[:size] = self._kept.buffer[first : first + size]
             return out

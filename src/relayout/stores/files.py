@@ -7,16 +7,17 @@ import os
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from relayout.files.atomic import naming
-from relayout.stores.store import Fingerprint, SourceChanged, digest
+from relayout.stores.buffers import taken
+from relayout.stores.store import Bytes, Fingerprint, SourceChanged, digest
 
 __all__ = ["check_unchanged", "fingerprint", "read_whole", "write_whole"]
 
 
-def read_whole(path: Path, newest: int) -> bytes | None:
-    """The bytes of a file; None: there is none.
+def read_whole(path: Path, newest: int) -> Bytes | None:
+    """The bytes of a file, in a buffer that can be :func:`given back <.buffers.given_back>`; None: no file.
 
     Raises
     ------
@@ -29,13 +30,13 @@ def read_whole(path: Path, newest: int) -> bytes | None:
         with path.open("rb", buffering=0) as file:
             status = os.fstat(file.fileno())
             check_unchanged(path, status, newest)
-            data = file.read(status.st_size) or b""
-            while len(data) < status.st_size:  # the system reads 2 GiB at most
-                more = file.read(status.st_size - len(data))
+            data, got = taken(status.st_size), 0
+            while got < data.size:  # the system reads 2 GiB at most
+                more = file.readinto(data[got:].data)
                 if not more:
                     break
-                data += more
-            return data
+                got += more
+            return data[:got]
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -44,6 +45,11 @@ def check_unchanged(path: Path, status: os.stat_result, newest: int) -> None:
     """Refuse a file that was changed after the time ``newest`` (ns; 0: any time will do)."""
     if newest and status.st_mtime_ns > newest:
         raise SourceChanged(f"{path} was changed after the conversion had been planned; plan it again")
+
+
+AT_ONCE: Final = 1 << 20
+"""Bytes of one call of ``write``. The kernel touches all that it is given before it copies it, so what no
+longer fits the caches is read from memory twice: 16 MiB at once took twice as long as in pieces of 1 MiB."""
 
 
 def write_whole(path: Path, parts: Iterable[Any]) -> None:
@@ -66,7 +72,7 @@ def write_whole(path: Path, parts: Iterable[Any]) -> None:
                 for data in parts:
                     left = memoryview(data).cast("B")
                     while len(left):
-                        left = left[os.write(handle, left) :]
+                        left = left[os.write(handle, left[:AT_ONCE]) :]
             finally:
                 os.close(handle)
             part.replace(path)

@@ -83,11 +83,8 @@ class Folder:
         data = read_whole(path, newest)
         if data is None:
             return None
-        if self.kind == "npy":
-            begin = self._check_header(path, data)
-            data_view = np.frombuffer(data, np.uint8)[begin:]
-        else:
-            data_view = np.frombuffer(data, np.uint8)
+        begin = self._check_header(path, data[:4096].tobytes()) if self.kind == "npy" else 0
+        data_view = data[begin:]
         if data_view.size != self.nbytes:
             raise LayoutError(
                 f"{path} has {data_view.size} bytes of elements; a chunk {list(self.chunks)} of "
@@ -95,8 +92,8 @@ class Folder:
             )
         return data_view
 
-    def _check_header(self, path: Path, data: bytes) -> int:
-        file = io.BytesIO(data[:4096])
+    def _check_header(self, path: Path, head: bytes) -> int:
+        file = io.BytesIO(head)
         try:
             version = np.lib.format.read_magic(file)
             reader = {

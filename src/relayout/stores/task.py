@@ -25,6 +25,7 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.files.arrays import physical_shape
 from relayout.reorder.attributes import Attributes
+from relayout.stores.buffers import given_back, taken
 from relayout.stores.grid import Box, Cells, Index
 from relayout.stores.pieces import Mover
 from relayout.stores.store import Address, Bytes, SourceChanged, Stored
@@ -196,7 +197,7 @@ class _Work:
                 self._move(cell, other)
                 self.seconds[1] += time.perf_counter() - begin
             elif what == "forget":
-                del self.held[cell]
+                given_back(self.held.pop(cell))
             else:
                 self._write(cell)
                 self.seconds[2] += time.perf_counter() - begin
@@ -231,7 +232,9 @@ class _Work:
                 stop - start == size for (start, stop), size in zip(box, cells.grid.chunks, strict=True)
             )
             # What lies beyond the array, and the padding of the last blocks, is zeros in the file.
-            out = self.made[other] = aligned(cells.nbytes, zeroed=not full or cells.desc.layout.has_padding)
+            out = self.made[other] = taken(cells.nbytes)
+            if not full or cells.desc.layout.has_padding:
+                out[:] = 0
         self.elements += self.mover.move(cell, self.held[cell], other, out, self.task.block)
 
     def _write(self, cell: Index) -> None:
@@ -243,6 +246,7 @@ class _Work:
                 self.files.append(file)
             self.requests += 1
             self.written += part.size
+        given_back(data)
 
 
 def read_cell(side: Side, cell: Index, read: Callable[[Index], Bytes]) -> Bytes:
@@ -250,12 +254,13 @@ def read_cell(side: Side, cell: Index, read: Callable[[Index], Bytes]) -> Bytes:
     stored, cells = side
     if cells.direct:
         return read(next(cells.chunks_of(cell))[0])
-    data = aligned(cells.nbytes, zeroed=False)
+    data = taken(cells.nbytes)
     shaped = _shaped(cells, data)
     for chunk, where in cells.chunks_of(cell):
-        part = shaped[where]
-        whole = read(chunk).view(shaped.dtype).reshape(stored.chunks)
+        part, found = shaped[where], read(chunk)
+        whole = found.view(shaped.dtype).reshape(stored.chunks)
         part[...] = whole[tuple(slice(0, size) for size in part.shape)]
+        given_back(found)
     return data
 
 

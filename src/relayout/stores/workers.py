@@ -6,8 +6,9 @@ one worker more than there are processors, somebody computes while others wait f
 one task, and the plan has counted what that takes, so memory is bound by the number of workers: there is no
 queue that could fill.
 
-The calling thread records finished tasks, in groups, since ``fsync`` waits for the disk. Workers wait for it
-if it falls behind by more than :data:`BEHIND` bytes.
+The calling thread records finished tasks, in groups, since ``fsync`` waits for the disk: from time to time,
+or when half of :data:`BEHIND` bytes are written that may not be on the disk. Workers wait for it at all of
+them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
+
+from relayout.stores.buffers import reused
 
 if TYPE_CHECKING:
     from relayout.stores.run import Run
@@ -96,6 +99,10 @@ class _Crew:
             self.changed.notify_all()
 
     def _worker(self) -> None:
+        with reused():
+            self._tasks()
+
+    def _tasks(self) -> None:
         try:
             while True:
                 with self.changed:
@@ -128,7 +135,7 @@ class _Crew:
             for done in several[self.told :]:
                 self.progress(done)
         self.told = len(several)
-        if ended or time.monotonic() - self.recorded >= self.interval:
+        if ended or self._enough():
             begin = time.monotonic()
             self.run.record(several)
             self.interval = max(INTERVAL, SHARE * (time.monotonic() - begin))
@@ -141,6 +148,8 @@ class _Crew:
 
     def _due(self) -> bool:
         """Whether there is something to tell or to record."""
-        return len(self.finished) > self.told or (
-            bool(self.finished) and time.monotonic() - self.recorded >= self.interval
-        )
+        return len(self.finished) > self.told or (bool(self.finished) and self._enough())
+
+    def _enough(self) -> bool:
+        """Whether it is time for a line in the journal: workers are not to wait for one."""
+        return self.behind > BEHIND // 2 or time.monotonic() - self.recorded >= self.interval

@@ -34,6 +34,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.roles import DATA, WEIGHTS
 from relayout.stores import inline
+from relayout.stores.buffers import given_back
 from relayout.stores.files import fingerprint, read_whole, write_whole
 from relayout.stores.grid import Grid, Index, digit_names
 from relayout.stores.run import check_complete
@@ -217,11 +218,14 @@ class Zarr:
         data = read_whole(path, newest)
         if data is None:
             return None
-        buffer = self._prototype.buffer.from_bytes(data)
+        buffer = self._prototype.buffer.from_array_like(data)
         decoded = self._decoding(
             chunk, lambda: inline.complete(self._pipeline.decode([(buffer, self._spec)]))
         )
-        return self._as_bytes(next(iter(decoded)).as_ndarray_like(), chunk)
+        found = self._as_bytes(next(iter(decoded)).as_ndarray_like(), chunk)
+        if not np.may_share_memory(data, found):
+            given_back(data)
+        return found
 
     def read_slowly(self, chunk: Index) -> Bytes:
         """The same through a slice of the package's; what is missing is the fill value."""
