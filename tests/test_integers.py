@@ -105,6 +105,7 @@ def test_weights_of_any_zero_point(groups: int, zero: int, each: bool) -> None:
         (Node("Relu", ("c",), ("d",)),),
         (Node("Clip", ("c", "low", "high"), ("d",)),),
         (Node("Clip", ("c", "low", "high"), ("d",)), Node("Relu", ("d",), ("e",))),
+        (Node("Clip", ("c", "high", "low"), ("d",)),),
     ],
 )
 @pytest.mark.parametrize("zero", [0, 50])
@@ -190,6 +191,25 @@ def test_averages(padded: bool, whole: bool) -> None:
     graph = inferred(Graph((Value("x", (2, 16, 9, 9), np.dtype(np.uint8)),), ("y",), nodes, constants))
     made = check_bytes(graph, rng.integers(0, 255, (2, 16, 9, 9), np.uint8))
     assert operators(made) == {AVERAGE}
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+@pytest.mark.parametrize("zero", [10, 17])
+def test_averages_that_are_ties_are_rounded_before_the_zero_point(kind: str, zero: int) -> None:
+    rng = np.random.default_rng(4)
+    nodes = (
+        Node("DequantizeLinear", ("x", "s", "zx"), ("a",)),
+        Node("AveragePool", ("a",), ("c",), {"kernel_shape": (2, 2), "strides": (2, 2)}),
+        Node("QuantizeLinear", ("c", "s", "zy"), ("y",)),
+    )
+    constants = {"s": np.float32(0.25), "zx": np.array(3, kind), "zy": np.array(zero, kind)}
+    graph = inferred(Graph((Value("x", (2, 16, 8, 8), np.dtype(kind)),), ("y",), nodes, constants))
+    x = rng.integers(0, 100, (2, 16, 8, 8), kind)
+    made = in_integers(inferred(optimized(graph)))
+    assert operators(made) == {AVERAGE}
+    expected = evaluate(graph, x)[0]
+    np.testing.assert_array_equal(evaluate(made, x)[0], expected)
+    np.testing.assert_array_equal(graph.compile()(x)[0], expected)
 
 
 def test_bytes_move_and_maxima_commute() -> None:

@@ -352,3 +352,6 @@ def test_what_is_not_understood_is_refused() -> None:
     short = (real(3, 8), byte(2, 1, 3), real(2))
     with pytest.raises(LayoutError, match="6 bytes of weights"):
         read(model("MatMulNBits", short, {"K": 8, "N": 2, "bits": 4, "block_size": 16}, 1, True))
+    points = (real(3, 8), byte(2, 1, 8), real(2), real(2))
+    with pytest.raises(Unsupported, match="zero points of float32"):
+        read(model("MatMulNBits", points, {"K": 8, "N": 2, "bits": 4, "block_size": 16}, 1, True))

@@ -132,3 +132,15 @@ def test_the_command_line(tmp_path: Any) -> None:
         assert call(*command, "--precision", "bf16")
         assert "int8" in refused(*command, "--precision", "int8")
     assert "--dtype" in refused("run", "resnet50", "--precision", "bf16")
+
+
+@pytest.mark.parametrize("precision", ["bf16", "f16"])
+@pytest.mark.parametrize("dims", [(0, 7), (3, 0)])
+def test_softmax_of_nothing(precision: str, dims: tuple[int, int]) -> None:
+    x = Value("x", dims, np.dtype(np.float32))
+    graph = Graph((x,), ("y",), (Node("Neg", ("x",), ("n",)), Node("Softmax", ("n",), ("y",))))
+    (found,) = inferred(graph).compile(precision=precision)(np.zeros(dims, np.float32))
+    assert found.shape == dims
+    data = np.zeros(dims, ml_dtypes.bfloat16)
+    narrow = Graph((Value("x", dims, data.dtype),), ("y",), (Node("Softmax", ("x",), ("y",)),))
+    assert evaluate(inferred(narrow), data)[0].shape == dims

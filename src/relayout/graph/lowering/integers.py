@@ -289,10 +289,14 @@ def average(case: Case) -> Iterator[Way] | None:
     if found is None:
         return None
     algorithm, kernel, strides, pads, dilation = found
-    scaled = Function("linear", float(a["factor"]), float(a["summand"]))
+    factor, summand, zero = float(a["factor"]), float(a["summand"]), int(a["zero_point"])
+    if zero % 2:  # ties go to the even number, which is another one once this is added
+        scaled = [Function("linear", factor, summand), Function("round"), Function("linear", 1, zero)]
+    else:
+        scaled = [Function("linear", factor, summand + zero)]
 
     def build(desc: MemoryDesc, dst: MemoryDesc, _: list[PostOp]) -> tuple[Primitive, list[Any]]:
-        made = primitives.Pooling(desc, algorithm, kernel, strides, pads, dilation, dst, post_ops=[scaled])
+        made = primitives.Pooling(desc, algorithm, kernel, strides, pads, dilation, dst, post_ops=scaled)
         return made, []
 
     return following(case, src, (), build, dims=case.out.dims)

@@ -161,7 +161,7 @@ def summed(x: Array, axis: int) -> Array:
         return np.asarray(x.sum(axis=axis, keepdims=True))
     x = np.moveaxis(x, axis, -1)
     padded = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % 8)])
-    eights = padded.reshape(*x.shape[:-1], -1, 8).sum(axis=-1)
+    eights = padded.reshape(*x.shape[:-1], padded.shape[-1] // 8, 8).sum(axis=-1)
     return np.moveaxis(narrow(wide(eights).sum(axis=-1, keepdims=True), x.dtype), -1, axis)
 
 

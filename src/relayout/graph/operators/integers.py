@@ -133,7 +133,8 @@ def _infer_average(x: Fact, /, *, to: int, kernel_shape: Any = None, **attribute
     if kernel_shape is None:
         dims = None if x.dims is None else (*x.dims[:2], *(1 for _ in x.dims[2:]))
     else:
-        known = {name: one for name, one in attributes.items() if name not in ("factor", "summand")}
+        finish = ("factor", "summand", "zero_point")
+        known = {name: one for name, one in attributes.items() if name not in finish}
         dims = infer_pool(x, kernel_shape=kernel_shape, **known).dims
     return Fact(dims, numpy_type(to))
 
@@ -146,6 +147,7 @@ def integer_average(
     to: int,
     factor: float = 1.0,
     summand: float = 0.0,
+    zero_point: int = 0,
     kernel_shape: Sequence[int] | None = None,
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
@@ -154,7 +156,10 @@ def integer_average(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Array:
-    """Averages over windows, or whole images without ``kernel_shape``, times a factor, plus a summand."""
+    """Averages over windows, or whole images without ``kernel_shape``, times a factor, plus a summand.
+
+    They are rounded before the zero point is added: among few bytes, ties are frequent.
+    """
     real = x.astype(np.float32)
     if kernel_shape is None:
         made = global_average_pool(real)
@@ -169,5 +174,5 @@ def integer_average(
             pads=pads,
             strides=strides,
         )
-    v = made * np.float32(factor) + np.float32(summand)
+    v = np.rint(made * np.float32(factor) + np.float32(summand)) + np.float32(zero_point)
     return _finished(v, None, None, to, -inf, inf, None)

@@ -254,6 +254,7 @@ def _before(name: str, y: Steps, around: Around) -> tuple[Node, float, float] | 
             bounds = [
                 one if number is None else number for one, number in zip((-inf, inf), numbers, strict=True)
             ]
+        bounds[0] = min(bounds)  # a Clip whose bounds are the wrong way round makes the upper one everywhere
         own = (bounds[0] / y.scale + y.zero, bounds[1] / y.scale + y.zero)
         low, high = min(max(low, own[0]), high), max(min(high, own[1]), low)
         node = around.inner(node.inputs[0])
@@ -328,6 +329,6 @@ def _average(last: Node, node: Node, y: Steps, around: Around) -> tuple[Node, ..
     if padded and attribute(last, "count_include_pad") and x.zero:
         return None
     factor = x.scale / y.scale
-    summand = y.zero - x.zero * factor
-    attributes = {**last.attributes, "to": NUMBER[kind], "factor": factor, "summand": summand}
+    steps = {"factor": factor, "summand": -x.zero * factor, "zero_point": y.zero}
+    attributes = {**last.attributes, "to": NUMBER[kind], **steps}
     return (Node(AVERAGE, (x.name,), node.outputs, attributes, last.name),)

@@ -466,9 +466,15 @@ def _few_bits(call: Call, writer: Writer) -> None:
     packed, zeros = writer.data(call.input(1)), writer.data(call.input(3))
     if bits not in (4, 8) or call.input(4) or packed is None or (call.input(3) and zeros is None):
         raise Unsupported("MatMulNBits of other than 4 or 8 bits, with g_idx, or with computed weights")
+    if zeros is not None and zeros.dtype != np.uint8:
+        raise Unsupported(
+            f"MatMulNBits with zero points of {zeros.dtype}: they must be packed, as weights are"
+        )
     blocks = -(-k // block) if block > 0 else 0
-    if packed.size != n * blocks * block * bits // 8 or (zeros is not None and zeros.dtype != np.uint8):
-        raise LayoutError(f"MatMulNBits: {packed.size} bytes of weights for {n}x{k} of {bits} bits in blocks")
+    if packed.size != n * blocks * block * bits // 8:
+        raise LayoutError(
+            f"MatMulNBits: {packed.size} bytes of weights for {n}x{k} of {bits} bits in blocks of {block}"
+        )
     codes = _codes(packed.reshape(n, -1), bits)[:, : blocks * block]
     kind = ml_dtypes.uint4 if bits == 4 else np.uint8
     if zeros is None:
