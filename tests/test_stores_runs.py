@@ -289,3 +289,19 @@ def test_memory_is_kept(tmp_path: Path) -> None:
     assert predicted <= 300 << 20
     assert np.load(tmp_path / "y.chunks" / "39.0.0.0.npy").shape == (4, 64, 64, 64)
     assert read_physical(tmp_path / "y.chunks").shape == (160, 64, 64, 64)
+
+
+def test_what_killed_processes_began_is_not_in_the_destination(source: Path) -> None:
+    made = plan(source)
+    with made.start() as run:
+        run.record([task.run() for task in made])
+        (run.folder / ".0.0.0.0.0.npy.0cff22d826a6.part").write_bytes(b"half")
+        run.commit()
+    assert not [name for name in os.listdir(run.folder) if "part" in name]
+
+
+def test_other_files_are_no_chunks(source: Path) -> None:
+    before = rl.open(source).stored.fingerprint()
+    for name in (".DS_Store", "12.0.0.0.npy", "0.0.0.npy", ".0.0.0.0.npy.0cff22d826a6.part"):
+        (source / name).write_text("no chunk")
+    assert rl.open(source).stored.fingerprint() == before

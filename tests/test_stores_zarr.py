@@ -257,3 +257,25 @@ def test_stores_at_urls(tmp_path: Path) -> None:
     assert (zarr.open_array(tmp_path / "y.zarr", mode="r")[...] == x.transpose(0, 2, 3, 1)).all()
     with pytest.raises(Unsupported, match="a destination is a folder"):
         stores.plan(lazy, "memory://other.zarr", "nhwc", rates=RATES)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"zarr_format": 2, "chunk_key_encoding": {"name": "v2", "separator": "."}},
+        {"zarr_format": 2, "chunk_key_encoding": {"name": "v2", "separator": "/"}},
+        {"chunk_key_encoding": {"name": "default", "separator": "."}},
+        {"chunk_key_encoding": {"name": "v2", "separator": "."}},
+        {"shards": (4, 8)},
+        {},
+    ],
+)
+def test_other_files_are_no_chunks(options: dict[str, Any], tmp_path: Path) -> None:
+    x = np.arange(96, dtype=np.float32).reshape(8, 12) + 1
+    source = make(tmp_path / "x.zarr", x, (2, 4), **options)
+    for name in (".DS_Store", "README", "c/.0.0cff22d826a6.part", "9.9", "c/9/9"):
+        (source / name).parent.mkdir(exist_ok=True)
+        (source / name).write_text("no chunk")
+    found = rl.open(source).stored.fingerprint()
+    assert found.chunks == rl.open(source).grid.total
+    assert stores.plan(source, tmp_path / "y.zarr").notes == ()

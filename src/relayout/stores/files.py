@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,10 @@ from relayout.files.atomic import naming
 from relayout.stores.buffers import taken
 from relayout.stores.store import Bytes, Fingerprint, SourceChanged, digest
 
-__all__ = ["check_unchanged", "fingerprint", "read_whole", "write_whole"]
+__all__ = ["check_unchanged", "fingerprint", "names_chunk", "read_whole", "remove_parts", "write_whole"]
+
+_PART: Final = re.compile(r"\..+\.[0-9a-f]{12}\.part")
+"""What a file is called while it is being written."""
 
 
 def read_whole(path: Path, newest: int) -> Bytes | None:
@@ -81,7 +85,49 @@ def write_whole(path: Path, parts: Iterable[Any]) -> None:
             raise
 
 
-def fingerprint(metadata: object, folder: Path, is_chunk: Any) -> Fingerprint:
+def remove_parts(folder: Path) -> None:
+    """Remove what processes that were killed had begun to write below a folder.
+
+    Raises
+    ------
+    OSError
+        A file can't be removed.
+    """
+    with naming(folder):
+        for path, _ in _walk(folder, ""):
+            if _PART.fullmatch(path.rpartition("/")[2]):
+                (folder / path).unlink(missing_ok=True)
+
+
+def names_chunk(first: str, counts: Sequence[int]) -> Callable[[str], bool]:
+    """What tells the names of an array's chunks from those of other files in its folder.
+
+    Parameters
+    ----------
+    first : str
+        The name of the first chunk, in which each number is 0.
+    counts : sequence of int
+        How many chunks there are along each axis.
+
+    Examples
+    --------
+    >>> is_chunk = names_chunk("c/0/0", (3, 10))
+    >>> [is_chunk(name) for name in ("c/2/9", "c/3/0", "c/1", ".DS_Store", "c/0/.0.0cff22d826a6.part")]
+    [True, False, False, False, False]
+    """
+    pattern = re.compile(re.escape(first).replace("0", "(0|[1-9][0-9]*)"))
+
+    def is_chunk(name: str) -> bool:
+        found = pattern.fullmatch(name)
+        # Where there are no axes the only chunk has a 0 in its name, or none.
+        return found is not None and all(
+            int(k) < n for k, n in zip(found.groups(), counts or (1,), strict=False)
+        )
+
+    return is_chunk
+
+
+def fingerprint(metadata: object, folder: Path, is_chunk: Callable[[str], bool]) -> Fingerprint:
     """What a folder of chunks is like: metadata, and name, size and time of every chunk below it.
 
     ``is_chunk`` says of a path, relative to the folder and with slashes, whether it is one.

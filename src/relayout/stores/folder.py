@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +26,7 @@ from relayout.errors import LayoutError, Unsupported
 from relayout.files.arrays import physical_shape
 from relayout.files.descriptor import descriptor_from_json, descriptor_to_json, json_from_text
 from relayout.files.elements import by_dtype
-from relayout.stores.files import fingerprint, read_whole, write_whole
+from relayout.stores.files import fingerprint, names_chunk, read_whole, remove_parts, write_whole
 from relayout.stores.grid import Grid, Index
 from relayout.stores.run import check_complete
 from relayout.stores.store import Address, Bytes, Fingerprint
@@ -35,7 +34,6 @@ from relayout.stores.store import Address, Bytes, Fingerprint
 __all__ = ["DESCRIPTION", "Folder"]
 
 DESCRIPTION: Final = "relayout.json"
-_CHUNK: Final = re.compile(r"[0-9]+(?:\.[0-9]+)*\.(?:npy|bin)")
 
 
 class Folder:
@@ -132,7 +130,8 @@ class Folder:
 
     def fingerprint(self) -> Fingerprint:
         """Description, and all files of chunks."""
-        return fingerprint(self.told, self.folder, lambda name: _CHUNK.fullmatch(name) is not None)
+        first = (0,) * len(self.chunks)
+        return fingerprint(self.told, self.folder, names_chunk(self._path(first).name, self.grid.counts))
 
     def begin(self) -> None:
         """Make the folder (that of an intermediate store)."""
@@ -140,6 +139,7 @@ class Folder:
 
     def commit(self) -> None:
         """Write the description."""
+        remove_parts(self.folder)
         write_whole(self.folder / DESCRIPTION, [(json.dumps(self.told) + "\n").encode()])
 
     def facts(self) -> Mapping[str, str]:

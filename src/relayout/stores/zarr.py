@@ -16,7 +16,7 @@ stored as integers of their width.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +35,7 @@ from relayout.layout.format import Format
 from relayout.layout.roles import DATA, WEIGHTS
 from relayout.stores import inline
 from relayout.stores.buffers import given_back
-from relayout.stores.files import fingerprint, read_whole, write_whole
+from relayout.stores.files import fingerprint, names_chunk, read_whole, remove_parts, write_whole
 from relayout.stores.grid import Grid, Index, digit_names
 from relayout.stores.run import check_complete
 from relayout.stores.store import Address, Bytes, Fingerprint, SourceChanged, digest
@@ -284,7 +284,14 @@ class Zarr:
         told = json.loads(json.dumps(self.array.metadata.to_dict(), default=str))
         if not self._local:
             return Fingerprint(digest(told), 0, -1, -1)
-        return fingerprint(told, self.folder, lambda name: name.rpartition("/")[2] not in METADATA)
+        return fingerprint(told, self.folder, self._names_chunk())
+
+    def _names_chunk(self) -> Callable[[str], bool]:
+        metadata = self.array.metadata
+        if metadata.zarr_format == 3 and metadata.chunk_key_encoding.name not in ("default", "v2"):
+            return lambda name: name.rpartition("/")[2] not in METADATA  # an extension's names
+        outer = Grid(self._shape, [max(1, size) for size in self.array.shards or self.array.chunks])
+        return names_chunk(metadata.encode_chunk_key((0,) * len(self._shape)), outer.counts)
 
     def begin(self) -> None:
         """Make the folder."""
@@ -292,6 +299,7 @@ class Zarr:
 
     def commit(self) -> None:
         """Write the metadata; that which makes it an array, last."""
+        remove_parts(self.folder)
         texts: Mapping[str, str] = self._new or {}
         for name in sorted(texts, key=lambda name: name in ("zarr.json", ".zarray")):
             write_whole(self.folder / name, [texts[name].encode()])
