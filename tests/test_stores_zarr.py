@@ -279,3 +279,37 @@ def test_other_files_are_no_chunks(options: dict[str, Any], tmp_path: Path) -> N
     found = rl.open(source).stored.fingerprint()
     assert found.chunks == rl.open(source).grid.total
     assert stores.plan(source, tmp_path / "y.zarr").notes == ()
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "bool", "complex64", "V8"])
+def test_elements_that_are_moved_keep_their_type_in_every_store(dtype: str, tmp_path: Path) -> None:
+    x = np.frombuffer(np.random.default_rng(0).bytes(48 * np.dtype(dtype).itemsize), dtype).reshape(6, 8)
+    x = x.astype("u1").view("u1") % 2 == 1 if dtype == "bool" else x
+    source = make(tmp_path / "x.zarr", x, (4, 3))
+    for name in ("y.zarr", "z.chunks", "back.zarr"):  # each is made of the one before
+        stores.convert(source, source.with_name(name), "ba", rates=RATES)
+        source = source.with_name(name)
+        lazy = rl.open(source)
+        assert lazy.stored.element == np.dtype(dtype).str[1:] if dtype == "V8" else dtype
+        assert lazy.numpy().dtype == x.dtype
+        assert lazy.numpy().tobytes() == x.tobytes()
+        if dtype != "bool":
+            with pytest.raises(Unsupported, match="moves and does not convert"):
+                stores.plan(lazy, tmp_path / "f.zarr", dtype="f32")
+    assert zarr.open_array(source, mode="r").dtype == x.dtype
+
+
+def test_structures_are_refused(tmp_path: Path) -> None:
+    make(tmp_path / "x.zarr", np.zeros(6, [("a", "<i4"), ("b", "<f4")]), (4,))
+    with pytest.raises(Unsupported, match="which Relayout can't move"):
+        rl.open(tmp_path / "x.zarr")
+
+
+@pytest.mark.parametrize("element", ["uint32", "no type", "i4,i4", None, 5, "U4", "object"])
+def test_elements_of_folders_are_not_believed(element: Any, tmp_path: Path) -> None:
+    make(tmp_path / "x.zarr", np.zeros((6, 8), np.uint16), (4, 3))
+    stores.convert(tmp_path / "x.zarr", tmp_path / "y.chunks", rates=RATES)
+    where = tmp_path / "y.chunks" / "relayout.json"
+    where.write_text(json.dumps(json.loads(where.read_text()) | {"element": element}))
+    with pytest.raises(LayoutError, match=r"relayout\.json: element is the name of a NumPy type of 16 bits"):
+        rl.open(tmp_path / "y.chunks")

@@ -119,10 +119,9 @@ def names_chunk(first: str, counts: Sequence[int]) -> Callable[[str], bool]:
 
     def is_chunk(name: str) -> bool:
         found = pattern.fullmatch(name)
-        # Where there are no axes the only chunk has a 0 in its name, or none.
-        return found is not None and all(
-            int(k) < n for k, n in zip(found.groups(), counts or (1,), strict=False)
-        )
+        # Of an array without axes the only chunk has a 0 in its name, or none.
+        numbers = () if found is None else map(int, found.groups())
+        return found is not None and all(k < n for k, n in zip(numbers, counts or (1,), strict=False))
 
     return is_chunk
 

@@ -9,7 +9,8 @@
 
 It is the store that needs nothing: any program reads its files, and who can't write Zarr can write these. All
 files have the shape of a full chunk; what lies beyond the array is zeros. With ``"files": "bin"`` they are
-the bytes alone, and with ``"little"`` byte order in either case.
+the bytes alone, and with ``"little"`` byte order in either case. Elements of a type that is moved and not
+converted are named by ``"element": "uint16"``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from relayout.errors import LayoutError, Unsupported
+from relayout.errors import LayoutError, Unsupported, described
 from relayout.files.arrays import physical_shape
 from relayout.files.descriptor import descriptor_from_json, descriptor_to_json, json_from_text
 from relayout.files.elements import by_dtype
@@ -60,17 +61,33 @@ class Folder:
         except (KeyError, TypeError, AttributeError) as error:
             raise LayoutError(f"{where} is no description of an array in chunks: {error!r}") from None
         self.told = told
-        element = by_dtype[self.desc.dtype.name]
-        self.element = self.desc.dtype.name
-        self._descr = element.descr or f"|V{self.desc.dtype.bits // 8}"
+        self.element = told.get("element", self.desc.dtype.name)
+        self._descr = self._named(self.element)
         self.fill = b""
         self.codecs = ""
         self.nbytes = int(np.prod(self.chunks, dtype=np.int64)) * (self.desc.dtype.bits // 8)
 
+    def _named(self, element: Any) -> str:
+        """NumPy's spelling of the type of the elements."""
+        bits = self.desc.dtype.bits
+        if element == self.desc.dtype.name:
+            return by_dtype[element].descr or f"|V{bits // 8}"
+        try:
+            known = np.dtype(element if isinstance(element, str) else "")
+        except TypeError:
+            known = None
+        if known is None or known.kind not in "biufcV" or known.fields or known.itemsize * 8 != bits:
+            raise LayoutError(
+                f"{self.folder / DESCRIPTION}: element is the name of a NumPy type of {bits} bits, "
+                f"got {described(element)}"
+            )
+        return str(known.newbyteorder("<").str)
+
     @staticmethod
-    def create(desc: Any, chunks: tuple[int, ...], kind: str = "npy") -> dict[str, Any]:
-        """The description of a new array."""
-        return {"relayout": 1, "descriptor": descriptor_to_json(desc), "chunks": list(chunks), "files": kind}
+    def create(desc: Any, chunks: tuple[int, ...], kind: str = "npy", element: str = "") -> dict[str, Any]:
+        """The description of a new array; ``element``: NumPy's name of a type that is none of ours."""
+        told = {"relayout": 1, "descriptor": descriptor_to_json(desc), "chunks": list(chunks), "files": kind}
+        return {**told, "element": element} if element else told
 
     def _path(self, chunk: Index) -> Path:
         return self.folder / f"{'.'.join(map(str, chunk)) or '0'}.{self.kind}"

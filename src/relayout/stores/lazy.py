@@ -82,7 +82,9 @@ class LazyTensor:
 
     @property
     def dtype(self) -> DType:
-        """The data type of the elements."""
+        """The data type of the elements; that of integers of their width where the store has a type that
+        Relayout moves and does not convert (uint16, bool, complex64). Slices have that of the store.
+        """
         return self.desc.dtype
 
     @property
@@ -167,6 +169,8 @@ class LazyTensor:
         """A part as a logical array, as NumPy slices: numbers, slices with a step, ``...`` and ``None``."""
         numbers, rest = _split(key, self.dims)
         found = self.read(numbers).numpy()
+        if self.stored.element != self.dtype.name:  # read as integers of its width
+            found = found.view(self.stored.element)
         made: NDArray[Any] = found[rest]
         return made
 

@@ -297,8 +297,8 @@ def _target(
     kind = kind or ("zarr" if where.lower().endswith(".zarr") else "npy")
     sizes = _sizes(desc, shape, "chunks", chunks) if chunks is not None else _like(lazy, desc)
     whole = None if shards is None else _sizes(desc, shape, "shards", shards)
+    foreign = lazy.stored.element if lazy.stored.element != lazy.dtype.name else ""
     if kind == "zarr":
-        foreign = lazy.stored.element if lazy.stored.element != lazy.dtype.name else ""
         like = lazy.stored if isinstance(lazy.stored, Zarr) else None
         told: Any = new_metadata(
             desc, sizes, shards=whole, codecs=codecs, like=like, version=version, element=foreign
@@ -306,7 +306,7 @@ def _target(
     elif kind in ("npy", "bin"):
         if whole is not None or codecs not in ("same", "none"):
             raise LayoutError(f"a folder of {kind} files has neither shards nor codecs; write Zarr (x.zarr)")
-        told = Folder.create(desc, sizes, kind)
+        told = Folder.create(desc, sizes, kind, foreign)
     else:
         raise LayoutError(f"stores are written as zarr, npy or bin, and not as {described(kind)}")
     return Address(

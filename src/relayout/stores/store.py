@@ -104,7 +104,8 @@ class Stored(Protocol):
     fill: bytes
     """The element that chunks which are missing are made of; empty: none may be missing."""
     element: str
-    """What the store calls the type of the elements."""
+    """What the store calls the type of the elements: that of ``desc``, or another of the same width, whose
+    elements are moved and not converted (uint16 as s16). Then it is NumPy's name of that type."""
     codecs: str
     """How chunks are encoded, for people; empty: not at all."""
 

@@ -141,11 +141,12 @@ class Zarr:
         self._little = native.newbyteorder("<") if native.byteorder == ">" else native
         known = by_descr.get(self._little.str)
         bits = native.itemsize * 8
-        if native.kind not in "biufcV" or bits not in CARRIERS:
+        if native.kind not in "biufcV" or native.fields is not None or bits not in CARRIERS:
             raise Unsupported(
                 f"{self.address.spelled} holds elements of type {native}, which Relayout can't move"
             )
         kind = None if known is None or known.dtype is None else as_dtype(known.dtype)
+        foreign = f"V{native.itemsize}" if native.kind == "V" else native.name
         said = details.get("format"), details.get("dims"), details.get("dtype")
         format = said[0] if said[0] is not None else self._format_of_names()
         described = self.array.attrs.get("relayout")
@@ -157,8 +158,9 @@ class Zarr:
             carried = desc.dtype.name in _WIDTHS and self._little.name == _WIDTHS[desc.dtype.name]
             given = Given.make(*said, None)
             array = self._stored_array(desc.dtype if carried else kind, bits)
-            return to_desc(array, given, desc, "its attribute relayout"), desc.dtype.name
-        element = native.name
+            own = carried or kind is not None
+            return to_desc(array, given, desc, "its attribute relayout"), desc.dtype.name if own else foreign
+        element = foreign
         asked: DType | None = None if said[2] is None else as_dtype(said[2])
         if asked is not None and asked.name in _WIDTHS and self._little.name == _WIDTHS[asked.name]:
             kind, element = asked, asked.name
@@ -371,7 +373,7 @@ def new_metadata(
         chunks=tuple(chunks),
         shards=None if shards is None else tuple(shards),
         dtype=numpy_type,
-        fill_value=0,
+        fill_value=None if np.dtype(numpy_type).kind == "V" else 0,  # bytes have a zero of their own
         zarr_format=version,
         attributes={"relayout": descriptor_to_json(desc)},
         compressors=_compressors(codecs, like, version, desc.dtype.bits // 8),
