@@ -371,3 +371,22 @@ def test_descriptions_are_not_believed(tmp_path: Path) -> None:
     (tmp_path / "x" / "1.0.npy").unlink()
     with pytest.raises(LayoutError, match="is missing, and there is no fill value"):
         lazy.numpy()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"threads": 0}, {"threads": -1}, {"threads": "2"}, {"threads": True}, {"passes": 3}, {"passes": 0},
+        {"chunks": (1.5, 1)}, {"chunks": ("a", 1)},
+    ],
+)  # fmt: skip
+def test_numbers_of_things_are_numbers(options: dict[str, Any], tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((4, 6), np.float32))
+    with pytest.raises(LayoutError, match=r"threads is a|passes is a|chunks are"):
+        stores.plan(tmp_path / "x.npy", tmp_path / "y.chunks", **options)
+
+
+def test_a_block_is_of_use_to_one_thread(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((4, 6), np.float32))
+    made = stores.plan(tmp_path / "x.npy", tmp_path / "y.chunks", threads=10**6)
+    assert (made.threads, made.allowed) == (1, 10**6)

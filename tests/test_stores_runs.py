@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import os
 import shutil
 import signal
@@ -17,7 +19,7 @@ import pytest
 
 import relayout as rl
 from relayout import stores
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, TooLarge
 from relayout.stores import files as chunk_files
 from relayout.stores import workers
 from relayout.stores.journal import Journal
@@ -122,6 +124,8 @@ def test_a_killed_process_leaves_what_another_goes_on_with(source: Path) -> None
             time.sleep(0.05)
         with pytest.raises(BlockingIOError, match="another process is at work"):
             plan(source).run(resume=True)
+        with pytest.raises(BlockingIOError, match="another process is at work"):
+            plan(source).run(force=True)
         os.kill(dying.pid, signal.SIGKILL)
     with pytest.raises(LayoutError, match="is not complete"):
         rl.open(target)
@@ -305,3 +309,38 @@ def test_other_files_are_no_chunks(source: Path) -> None:
     for name in (".DS_Store", "12.0.0.0.npy", "0.0.0.npy", ".0.0.0.0.npy.0cff22d826a6.part"):
         (source / name).write_text("no chunk")
     assert rl.open(source).stored.fingerprint() == before
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("done", [2, 6])
+def test_a_destination_that_is_removed_meanwhile_is_not_complete(
+    source: Path, done: int, again: bool
+) -> None:
+    """Not even if somebody has begun it again, and though its first chunks had been there."""
+    target = source.with_name("y.chunks")
+    with plan(source).start() as run:
+        run.record([run.plan.task(number).run() for number in range(done)])
+        shutil.rmtree(target)
+        other = plan(source).start() if again else None
+        last: Any = stores.Run.commit if done == 6 else workers.run
+        with pytest.raises(FileNotFoundError, match="the destination was removed while it was written"):
+            last(run)
+    assert not (target / "relayout.json").exists()
+    if other is not None:
+        with other:
+            other.record([task.run() for task in other.plan])
+            other.commit()
+        assert (rl.open(target).numpy() == numbers(12, 10, 8, 8)).all()
+
+
+@pytest.mark.parametrize("memory", range(226, 300, 4))
+def test_what_is_resumed_is_planned_alike(memory: int, tmp_path: Path) -> None:
+    """With less memory fewer tasks run at a time than might; the number that might decides the plan."""
+    write_folder(tmp_path / "x", np.zeros((2085, 4910), np.float32), "ab", (1242, 4221))
+    options = {"chunks": (300, 1700), "memory": f"{memory}MiB", "rates": RATES}
+    with contextlib.suppress(TooLarge):
+        begun = stores.plan(tmp_path / "x", tmp_path / "y.chunks", "ba", threads=8, **options)
+        with begun.start():
+            told = json.loads((tmp_path / "y.chunks" / ".relayout" / "plan.json").read_text())
+        again = stores.plan(tmp_path / "x", tmp_path / "y.chunks", "ba", **options, threads=told["threads"])
+        assert again.key == begun.key

@@ -20,7 +20,7 @@ import contextlib
 import ctypes
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -33,7 +33,7 @@ try:
 except ImportError:  # Windows: two processes at a time are not kept apart
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Journal", "sync_files"]
+__all__ = ["Journal", "nobody_at_work", "sync_files"]
 
 HEADER: Final = "relayout journal 1 "
 
@@ -63,23 +63,11 @@ class Journal:
         with naming(path):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
-                self._lock()
+                _lock(self._file, path)
                 self._begin(key)
             except BaseException:
                 os.close(self._file)
                 raise
-
-    def _lock(self) -> None:
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                return  # a file system without locks
-            raise BlockingIOError(
-                errno.EWOULDBLOCK, "another process is at work on this destination", str(self.path)
-            ) from None
 
     def _begin(self, key: str) -> None:
         text = b""
@@ -111,6 +99,21 @@ class Journal:
             self._write(" ".join(map(str, fresh)) + "\n")
             self.done.update(fresh)
 
+    def check(self) -> None:
+        """Look whether the file is still where it was.
+
+        Raises
+        ------
+        FileNotFoundError
+            It is not: somebody removed the destination, and with it what the journal calls done.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(self._file), os.stat(self.path)):
+                return
+        raise FileNotFoundError(
+            errno.ENOENT, "the destination was removed while it was written", str(self.path.parent.parent)
+        )
+
     def _write(self, text: str) -> None:
         with naming(self.path):
             left = text.encode()
@@ -123,6 +126,40 @@ class Journal:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+@contextlib.contextmanager
+def nobody_at_work(path: Path) -> Iterator[None]:
+    """Keep all others from a destination by its journal, which may not be there.
+
+    Raises
+    ------
+    BlockingIOError
+        Another process is at work on it.
+    """
+    try:
+        file = os.open(path, os.O_RDWR)
+    except OSError:
+        yield
+        return
+    try:
+        _lock(file, path)
+        yield
+    finally:
+        os.close(file)
+
+
+def _lock(file: int, path: Path) -> None:
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            return  # a file system without locks
+        raise BlockingIOError(
+            errno.EWOULDBLOCK, "another process is at work on this destination", str(path)
+        ) from None
 
 
 FEW: Final = 8

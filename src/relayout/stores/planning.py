@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Sequence
 from math import prod
+from operator import index as as_index
 from pathlib import Path
 from typing import Any, Final
 
@@ -109,8 +110,8 @@ def plan(
     memory : int or str
         What the process may take, all in all: ``"2GB"``, ``"512MiB"``.
     threads : int, optional
-        How many tasks may run at the same time. Without it two more than there are processors, or as many as
-        the memory allows.
+        How many tasks may run at the same time, at most. Without it two more than there are processors.
+        Fewer do where the memory is too little for that.
     kind : str, optional
         ``"zarr"``, or ``"npy"`` or ``"bin"`` for a folder of such files. Without it Zarr if the path ends in
         ``.zarr``, else npy.
@@ -174,7 +175,8 @@ def plan(
         absent = absent or "nobody knows which chunks are there"
         raise LayoutError(f"{absent}; missing='error' (--missing error) refuses that")
     room = as_bytes(memory)
-    many = threads or (os.cpu_count() or 1) + SPARE
+    passes = None if passes is None else _count("passes", passes, 2)
+    many = (os.cpu_count() or 1) + SPARE if threads is None else _count("threads", threads)
     sides = lazy.cells, Cells(desc, target.open().chunks)
     _check_uncut(*sides)
     between = str(Path(where, WORK, "between"))
@@ -209,8 +211,9 @@ def plan(
         )
         first += shape.blocks
     notes = [absent] if absent else []
+    count = min(count, max(one.blocks.total for one in passing) or 1)
     return Plan(
-        *(lazy.address, target, tuple(passing), found, room, BASE, count, speeds, tuple(notes)),
+        *(lazy.address, target, tuple(passing), found, room, BASE, count, speeds, tuple(notes), many),
     )
 
 
@@ -243,6 +246,14 @@ def convert(
 
 
 # -- workings -------------------------------------------------------------------------------------------
+
+
+def _count(what: str, given: Any, most: int | None = None) -> int:
+    """A number of things, at least 1."""
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1 or (most and given > most):
+        which = f"from 1 to {most}" if most else "of 1 or more"
+        raise LayoutError(f"{what} is a number {which}, got {described(given)}")
+    return given
 
 
 def _destination(
@@ -315,6 +326,10 @@ def _target(
 
 
 def _sizes(desc: MemoryDesc, shape: Sequence[int], what: str, given: Sequence[int]) -> tuple[int, ...]:
+    try:
+        given = [as_index(size) for size in given]
+    except TypeError:
+        raise LayoutError(f"{what} are whole numbers, one for each digit, got {described(given)}") from None
     if len(given) != len(shape) or any(size < 1 and size != -1 for size in given):
         names = ", ".join(digit_names(desc))
         raise LayoutError(

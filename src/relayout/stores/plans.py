@@ -122,6 +122,8 @@ class Plan:
     rates: Rates
     notes: tuple[str, ...] = ()
     """What there is to know besides: missing chunks, say."""
+    allowed: int = 0
+    """How many tasks at a time there might have been; what is resumed is planned with the same number."""
 
     @cached_property
     def key(self) -> str:

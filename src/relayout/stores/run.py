@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from relayout.errors import LayoutError
 from relayout.files.atomic import naming, sync_folder
-from relayout.stores.journal import Journal, sync_files
+from relayout.stores.journal import Journal, nobody_at_work, sync_files
 from relayout.stores.store import SourceChanged
 
 if TYPE_CHECKING:
@@ -93,8 +93,9 @@ class Run:
         Raises
         ------
         OSError
-            Something can't be written to the disk.
+            Something can't be written to the disk, or somebody removed the destination meanwhile.
         """
+        self._journal.check()
         sync_files(name for done in several for name in done.files)
         self._journal.add(done.number for done in several)
         self.missing += sum(done.missing for done in several)
@@ -108,6 +109,8 @@ class Run:
             Tasks are not done.
         SourceChanged
             The source was changed since the plan was made. The destination stays incomplete.
+        FileNotFoundError
+            Somebody removed the destination meanwhile.
         OSError
             Something can't be written.
         """
@@ -117,6 +120,7 @@ class Run:
                 f"{left} of {self.plan.total} blocks are not done, so {self.folder} is not complete"
             )
         self._check_source()
+        self._journal.check()
         self.plan.target.open().commit()
         sync_folder(self.folder)
         self.complete = True
@@ -155,7 +159,8 @@ class Run:
                     errno.EEXIST, "the destination exists; use force (--force) to replace it", str(folder)
                 )
         if exists and force:
-            _remove(folder)
+            with nobody_at_work(work / "journal"):
+                _remove(folder)
         with naming(folder):
             if not folder.parent.is_dir():
                 raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(folder.parent))
@@ -171,7 +176,7 @@ class Run:
             "target": plan.target.spelled,
             "blocks": plan.total,
             "memory": plan.memory,
-            "threads": plan.threads,
+            "threads": plan.allowed,
             "key": plan.key,
         }
         part = self.folder / WORK / "plan.json.part"
