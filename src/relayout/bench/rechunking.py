@@ -1,8 +1,9 @@
 """Large conversions beside programs that rechunk arrays: time, and memory of all processes together.
 
 The problem is the same for all: a Zarr array of version 2 whose chunks lie along one axis becomes one whose
-chunks lie along another, transposed on the way or not. Each contestant is a script in a process of its own
-(:mod:`relayout.bench.peers.rechunking`), may start as many workers as the others, and is told the same
+chunks lie along another, transposed on the way or not; or chunks stay where they are, and only what is in
+them is transposed, which reads and writes everything once. Each contestant is a script in a process of its
+own (:mod:`relayout.bench.peers.rechunking`), may start as many workers as the others, and is told the same
 memory. What it took is seen from outside:
 
 *time*      what the script measured, without imports and without the start of a cluster, and what the system
@@ -133,7 +134,8 @@ def problems(nbytes: int, chunk: int = 16 << 20) -> tuple[Problem, ...]:
 
     >>> [(one.name, one.dims, one.source_chunks, one.chunks) for one in problems(1 << 24, 1 << 20)]
     [('rows to columns', (2048, 2048), (128, 2048), (2048, 128)),
-     ('nchw to nhwc', (16, 64, 64, 64), (1, 64, 64, 64), (16, 32, 8, 64))]
+     ('nchw to nhwc', (16, 64, 64, 64), (1, 64, 64, 64), (16, 32, 8, 64)),
+     ('nchw to nhwc in place', (16, 64, 64, 64), (1, 64, 64, 64), (1, 64, 64, 64))]
     """
     side = 1 << max(4, (max(nbytes, 1 << 12) // 4).bit_length() // 2)
     rows = max(1, nbytes // 4 // side)
@@ -153,7 +155,10 @@ def problems(nbytes: int, chunk: int = 16 << 20) -> tuple[Problem, ...]:
         (images, height // 2, min(height, lines), channels),
         ("nchw", "nhwc"),
     )
-    return matrix, pictures
+    alone = pictures._replace(  # each chunk of the result is one of the source
+        name="nchw to nhwc in place", chunks=(pictures.source_chunks[0], height, height, channels)
+    )
+    return matrix, pictures, alone
 
 
 # -- data ---------------------------------------------------------------------------------------------------
