@@ -162,3 +162,9 @@ def test_without_dask_the_error_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 'pip install "relayout[dask]"' in done.stdout
+
+
+@pytest.mark.parametrize("chunks", [(1, 2), ((1, 2), 1, 1, 1, 1), "much", object()])
+def test_chunks_of_the_result_fit_it(chunks: Any) -> None:
+    with pytest.raises(rl.LayoutError, match=r"do not fit the result of shape \[2, 2, 3, 3, 16\]"):
+        rl.dask.reorder(da.ones((2, 17, 3, 3)), "nChw16c", chunks=chunks)

@@ -136,6 +136,21 @@ def test_names_of_dimensions_are_a_format(tmp_path: Path) -> None:
     assert str(rl.open(tmp_path / "t.zarr").desc) == "f32:abcd:2x5x6x3"
 
 
+@pytest.mark.parametrize("names", [5, "nc", {"n": 1, "c": 2}, ["n", None], [["n"], ["c"]], ["n", "n"], []])
+def test_names_of_dimensions_are_not_believed(names: Any, tmp_path: Path) -> None:
+    attributes = {"_ARRAY_DIMENSIONS": names}
+    make(tmp_path / "x.zarr", numbers(2, 5), (1, 5), zarr_format=2, attributes=attributes)
+    assert str(rl.open(tmp_path / "x.zarr").desc).startswith("f32:")
+
+
+@pytest.mark.parametrize("codecs", ["gzip:10", "zstd:23", "blosc:99", "none:1", "zstd:1000", "gzip:-1"])
+@pytest.mark.parametrize("version", [2, 3])
+def test_levels_that_codecs_do_not_have(codecs: str, version: int, tmp_path: Path) -> None:
+    source = make(tmp_path / "x.zarr", numbers(2, 5), (1, 5))
+    with pytest.raises(LayoutError, match="codecs "):
+        stores.plan(source, tmp_path / "y.zarr", codecs=codecs, zarr_format=version)
+
+
 def test_groups(tmp_path: Path) -> None:
     root = zarr.create_group(tmp_path / "g.zarr")
     for name in ("a", "deep/b"):
@@ -143,6 +158,11 @@ def test_groups(tmp_path: Path) -> None:
     assert stores.names(tmp_path / "g.zarr") == ["a", "deep/b"]
     with pytest.raises(LayoutError, match="holds 2 arrays; say which by its name: a, deep/b"):
         rl.open(tmp_path / "g.zarr")
+    for wrong in ("c", "deep/c", "deep/b/x", "../g.zarr/c"):
+        with pytest.raises(LayoutError, match=r"has no array '.*'; it has a, deep/b"):
+            rl.open(tmp_path / "g.zarr", wrong)
+    with pytest.raises(LayoutError, match=r"g\.zarr: deep is a group of arrays; say which: a, deep/b"):
+        rl.open(tmp_path / "g.zarr", "deep")
     lazy = rl.open(tmp_path / "g.zarr", "deep/b")
     assert lazy[3, 5] == 24
     stores.convert(lazy, tmp_path / "y.zarr", "ba", rates=RATES)

@@ -88,7 +88,7 @@ def reorder(
     known = _whole_type(dtype, source)
     layout, known_format = _layout(x.shape, format)
     shape = physical_shape(layout)
-    target = None if chunks is None else normalize_chunks(chunks, shape, dtype=known.numpy)
+    target = None if chunks is None else _normalised(chunks, shape, known)
     if 0 in x.shape:
         return da.zeros(shape, dtype=known.numpy, chunks=shape if target is None else target)
     terms = cuts(layout)
@@ -299,6 +299,16 @@ def _checked(x: Any, name: str) -> DType:
                 f"{name}.compute_chunk_sizes() finds them out"
             )
     return as_dtype(x.dtype)
+
+
+def _normalised(chunks: Any, shape: tuple[int, ...], dtype: DType) -> tuple[tuple[int, ...], ...]:
+    """Chunks of a result as Dask spells them out."""
+    try:
+        return tuple(normalize_chunks(chunks, shape, dtype=dtype.numpy))
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise LayoutError(
+            f"chunks={chunks!r} do not fit the result of shape {list(shape)}, an axis for each digit: {error}"
+        ) from None
 
 
 def _whole_type(asked: DTypeLike | None, source: DType) -> DType:

@@ -16,6 +16,7 @@ stored as integers of their width.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,7 @@ from relayout.stores.store import Address, Bytes, Fingerprint, SourceChanged, di
 __all__ = ["Zarr", "array_names", "is_zarr", "new_metadata"]
 
 METADATA: Final = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+_LEVELS: Final = {"none": 0, "zstd": 22, "gzip": 9, "blosc": 9}
 CARRIERS: Final = {8: "u8", 16: "s16", 32: "s32", 64: "s64"}
 """What elements of types that are none of ours are moved as."""
 _WIDTHS: Final = {"bf16": "uint16", "f8_e4m3": "uint8", "f8_e5m2": "uint8"}
@@ -115,7 +117,12 @@ class Zarr:
         path, name = self.address.path, self.address.name
         if self._local and not Path(path).exists():
             raise FileNotFoundError(2, "there is no such store", path)
-        found = _guarded(path, lambda: zarr.open(path, path=name or None, mode="r"))
+        try:
+            found = _guarded(path, lambda: zarr.open(path, path=name or None, mode="r"))
+        except FileNotFoundError:
+            if not name:
+                raise
+            raise LayoutError(f"{path} has no array {name!r}; it has {_some(array_names(path))}") from None
         if not isinstance(found, zarr.Array):
             raise LayoutError(
                 f"{self.address.spelled} is a group of arrays; say which: {_some(array_names(path))}"
@@ -182,9 +189,9 @@ class Zarr:
         """The plain format that the names of dimensions spell: n, h, w, c."""
         names = getattr(self.array.metadata, "dimension_names", None) or ()
         names = names or self.array.attrs.get("_ARRAY_DIMENSIONS") or ()
-        if len(names) < 2 or not any(
-            sorted(names) == sorted(roles) for roles in (*DATA, *WEIGHTS) if None not in names
-        ):
+        if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+            return None  # names of some axes, or what anybody may have written there
+        if len(names) < 2 or not any(sorted(names) == sorted(roles) for roles in (*DATA, *WEIGHTS)):
             return None
         return Format("".join(names))
 
@@ -399,7 +406,7 @@ def _compressors(codecs: str, like: Zarr | None, version: int, width: int) -> An
     if (
         name not in ("none", "zstd", "gzip", "blosc")
         or (plus and check != "crc32c")
-        or not (level or "1").isdigit()
+        or not re.fullmatch("[0-9]{0,3}", level)
     ):
         raise LayoutError(
             f"codecs {codecs!r} are not known; there are none, zstd, gzip and blosc, with a level as "
@@ -407,6 +414,10 @@ def _compressors(codecs: str, like: Zarr | None, version: int, width: int) -> An
             "and a checksum as in zstd+crc32c"
         )
     number = int(level) if level else {"gzip": 5, "blosc": 5}.get(name, 0)
+    most = _LEVELS[name]
+    if number > most or (level and not most):
+        which = f"{name} has levels up to {most}" if most else "what is not compressed has no level"
+        raise LayoutError(f"codecs {codecs!r}: {which}")
     if version == 2:
         if plus:
             raise LayoutError("checksums are written in Zarr 3; version 2 has none")
