@@ -158,7 +158,7 @@ def test_groups(tmp_path: Path) -> None:
     assert stores.names(tmp_path / "g.zarr") == ["a", "deep/b"]
     with pytest.raises(LayoutError, match="holds 2 arrays; say which by its name: a, deep/b"):
         rl.open(tmp_path / "g.zarr")
-    for wrong in ("c", "deep/c", "deep/b/x", "../g.zarr/c"):
+    for wrong in ("c", "deep/c", "deep/b/x"):
         with pytest.raises(LayoutError, match=r"has no array '.*'; it has a, deep/b"):
             rl.open(tmp_path / "g.zarr", wrong)
     with pytest.raises(LayoutError, match=r"g\.zarr: deep is a group of arrays; say which: a, deep/b"):
