@@ -417,6 +417,40 @@ def test_dynamic_convolution(group: int) -> None:
     np.testing.assert_allclose(graph.compile()(x)[0], expected, atol=1e-5 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("group", [1, 4])
+@pytest.mark.parametrize("windows", [{"pads": (1, 0, 2, 1)}, {"auto_pad": "SAME_UPPER"}])
+def test_padding_of_dynamic_convolutions_is_their_zero_point(group: int, windows: dict[str, Any]) -> None:
+    rng = np.random.default_rng(16)
+    nodes = (
+        Node("DynamicQuantizeLinear", ("x",), ("q", "s", "z")),
+        Node("ConvInteger", ("q", "w", "z"), ("a",), {"group": group, "strides": (2, 1), **windows}),
+        Node("Cast", ("a",), ("c",), {"to": 1}),
+        Node("Mul", ("c", "s"), ("y",)),
+    )
+    constants = {"w": rng.integers(-128, 127, (16, 8 // group, 3, 2), np.int8)}
+    graph = inferred(Graph((Value("x", (2, 8, 9, 10), np.dtype(np.float32)),), ("y",), nodes, constants))
+    assert not defined(graph)
+    x = rng.standard_normal((2, 8, 9, 10)).astype(np.float32)
+    expected = evaluate(graph, x)[0]
+    np.testing.assert_allclose(graph.compile()(x)[0], expected, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("taken", ["zx/u8", "c"])
+def test_zero_points_of_other_types_take_no_names(taken: str) -> None:
+    """Bytes between are u8 in the place of s8, and their zero points are constants of their own."""
+    rng = np.random.default_rng(17)
+    nodes = (
+        Node("QuantizeLinear", ("x", "s", "zx"), ("q",)),
+        Node("DequantizeLinear", ("q", "s", "zx"), ("d",)),
+        Node("Exp", ("d",), (taken,)),
+        Node("Neg", (taken,), ("y",)),
+    )
+    constants = {"s": np.float32(0.02), "zx": np.int8(5)}
+    graph = inferred(Graph((Value("x", (3, 7), np.dtype(np.float32)),), ("y",), nodes, constants))
+    x = rng.standard_normal((3, 7)).astype(np.float32)
+    np.testing.assert_allclose(graph.compile()(x)[0], evaluate(graph, x)[0], rtol=1e-6)
+
+
 def test_weights_of_products_in_f32_are_dequantised_once() -> None:
     rng = np.random.default_rng(13)
     nodes = (

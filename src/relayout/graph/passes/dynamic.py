@@ -7,7 +7,8 @@
     MatMul(DequantizeLinear(a, s, z), ...)   the same, times s
 
 The product is into f32, so that what follows, scales, a bias and an activation, is a part of its epilogue.
-ConvInteger likewise, where nothing is padded.
+ConvInteger likewise. Its padding is the zero point, so at the edges of images fewer weights are multiplied by
+other numbers: there the sums are those of the weights that meet the image, one for each output pixel.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import numpy as np
 
 from relayout.graph.graph import Array, Graph, Node
 from relayout.graph.operators import dynamic
+from relayout.graph.operators.convolution import integer_convolution
 from relayout.graph.operators.integers import CONV, MATMUL, WINDOWS
 from relayout.graph.passes.quantities import BYTES, weights_of
-from relayout.graph.passes.rewriting import Around, attribute, rewritten
+from relayout.graph.passes.rewriting import Around, attribute, rewritten, sizes
 
 __all__ = ["with_dynamic_products"]
 
@@ -79,12 +81,6 @@ def _product(
     conv = product.operator in ("ConvInteger", "Conv")
     attributes = {"to": 1}
     if conv:
-        padded = any(attribute(product, "pads") or ()) or attribute(product, "auto_pad") not in (
-            "NOTSET",
-            "VALID",
-        )
-        if padded and zero:
-            return None
         given = {name: attribute(product, name) for name in WINDOWS}
         attributes |= {name: one for name, one in given.items() if one not in (None, "NOTSET")}
     if zero and (dims := around.dims(zero)) is not None and any(n != 1 for n in dims):
@@ -94,9 +90,10 @@ def _product(
     operator = CONV if conv else MATMUL
     if not zero or ((known := around.data(zero)) is not None and not known.any()):
         return (Node(operator, (x, *constants), node.outputs, attributes, product.name),)
-    axes = tuple(range(1, weights.ndim)) if conv else (0,)
-    sums = weights.astype(np.int64).sum(axis=axes).astype(np.float32) * scale
-    sums = sums.reshape(-1, *(1,) * (weights.ndim - 2)) if conv else sums
+    sums = _inside(product, x, weights, around) if conv else weights.astype(np.int64).sum(axis=0)
+    if sums is None:
+        return None
+    sums = sums.astype(np.float32) * scale
     made, real, offset = (around.fresh(f"{near}/{name}") for name in ("product", "zero", "offset"))
     return (
         Node(operator, (x, *constants), (made,), attributes, product.name),
@@ -104,6 +101,21 @@ def _product(
         Node("Mul", (real, around.constant(sums, node)), (offset,)),
         Node("Sub", (made, offset), node.outputs),
     )
+
+
+def _inside(product: Node, x: str, weights: Array, around: Around) -> Array | None:
+    """The sums of the weights of each output that meet the image, for each pixel where there is padding."""
+    auto = attribute(product, "auto_pad")
+    if auto in ("NOTSET", "VALID") and not any(attribute(product, "pads") or ()):
+        found: Array = weights.astype(np.int64).sum(axis=tuple(range(1, weights.ndim)))
+        return found.reshape(-1, *(1,) * (weights.ndim - 2))
+    dims = sizes(around.dims(x))
+    if dims is None:
+        return None
+    image = np.ones((1, 1, *dims[2:]), np.uint8)
+    one = weights.astype(np.float64).sum(axis=1, keepdims=True)
+    dilations, pads, strides = (attribute(product, name) for name in ("dilations", "pads", "strides"))
+    return integer_convolution(image, one, None, None, auto, dilations, 1, None, pads, strides)
 
 
 def _real(node: Node, around: Around) -> tuple[Node, ...] | None:

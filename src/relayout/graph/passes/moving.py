@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from relayout.graph.graph import Graph, Node
+from relayout.graph.graph import Graph, Node, fresh
 from relayout.graph.passes.quantities import BYTES, dequantised, quantised
 from relayout.graph.passes.rewriting import Around, attribute, rewritten
 
@@ -51,18 +51,25 @@ def retyped(graph: Graph) -> Graph:
     if not chosen:
         return graph
     constants, values, nodes = dict(graph.constants), dict(graph.values), []
+    taken = {*constants, *values, *(one.name for one in graph.inputs)}
+    taken |= {name for node in graph.nodes for name in node.outputs}
+    shifted: dict[str, str] = {}
     for node in graph.nodes:
         if node.operator == "QuantizeLinear" and node.outputs[0] in chosen:
             values.pop(node.outputs[0], None)
         elif node.operator != "DequantizeLinear" or node.inputs[0] not in chosen:
             nodes.append(node)
             continue
-        name = f"{node.inputs[2]}/u8"
-        constants[name] = (graph.constants[node.inputs[2]].astype(np.int16) + 128).astype(np.uint8)
+        zero = node.inputs[2]
+        if zero not in shifted:
+            shifted[zero] = fresh(f"{zero}/u8", taken)
+            constants[shifted[zero]] = (constants[zero].astype(np.int16) + 128).astype(np.uint8)
         attributes = {key: one for key, one in node.attributes.items() if key != "output_dtype"}
         if node.operator == "DequantizeLinear":
             attributes = dict(node.attributes)
-        nodes.append(Node(node.operator, (*node.inputs[:2], name), node.outputs, attributes, node.name))
+        nodes.append(
+            Node(node.operator, (*node.inputs[:2], shifted[zero]), node.outputs, attributes, node.name)
+        )
     return graph.replaced(nodes=tuple(nodes), constants=constants, values=values)
 
 
