@@ -80,10 +80,10 @@ def type_name(value: object) -> str:
 def spelled_bytes(count: float) -> str:
     """A number of bytes in the unit that suits it.
 
-    >>> [spelled_bytes(n) for n in (12, 4096, 3 << 20, 5 << 30)]
-    ['12 B', '4.0 KiB', '3.0 MiB', '5.0 GiB']
+    >>> [spelled_bytes(n) for n in (12, 4096, 3 << 20, 5 << 30, 6 << 40)]
+    ['12 B', '4.0 KiB', '3.0 MiB', '5.0 GiB', '6.0 TiB']
     """
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+    for unit, size in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count:.0f} B"

@@ -263,10 +263,22 @@ class Plan:
         lines.append(
             f"in all: {spelled_bytes(self.peak)} of {spelled_bytes(self.memory)} with "
             f"{several(self.threads, 'task')} at a time, {spelled_bytes(self.base)} of it the interpreter; "
-            f"about {self.seconds:.0f} s{told}"
+            f"about {duration(self.seconds)}{told}"
         )
         lines += self.notes
         return "\n".join(lines)
+
+
+def duration(seconds: float) -> str:
+    """A predicted time in the unit that suits it.
+
+    >>> [duration(s) for s in (0.2, 119, 3600, 100_000, 10**7)]
+    ['0 s', '119 s', '60 minutes', '28 hours', '116 days']
+    """
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def several(count: int, word: str) -> str:
