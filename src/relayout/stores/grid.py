@@ -26,7 +26,17 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import letters, spell_digit
 from relayout.layout.layout import Digit, Layout
 
-__all__ = ["Box", "Cells", "Grid", "Index", "chunk_layout", "digit_names", "intersection", "size_of"]
+__all__ = [
+    "Box",
+    "Cells",
+    "Grid",
+    "Index",
+    "chunk_layout",
+    "digit_names",
+    "intersection",
+    "size_of",
+    "stored_shape",
+]
 
 Index = tuple[int, ...]
 """A chunk, a cell or a block by its number along every axis."""
@@ -52,6 +62,28 @@ def intersection(one: Box, two: Box) -> Box | None:
     """
     both = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, two, strict=True))
     return None if any(start >= stop for start, stop in both) else both
+
+
+def stored_shape(desc: MemoryDesc) -> tuple[int, ...]:
+    """The shape of the physical array that is kept in chunks: an axis for each digit.
+
+    Raises
+    ------
+    Unsupported
+        There is none.
+
+    Examples
+    --------
+    >>> stored_shape(MemoryDesc((8, 40, 6, 6), "f32", "nChw16c"))
+    (8, 3, 6, 6, 16)
+    """
+    shape = physical_shape(desc)
+    if shape is None:
+        raise Unsupported(
+            f"{desc} has no array with an axis for each digit (4-bit elements and layouts with holes have "
+            "none), so it can't be kept in chunks"
+        )
+    return shape
 
 
 class Grid:
@@ -139,14 +171,7 @@ class Cells:
     """
 
     def __init__(self, desc: MemoryDesc, chunks: Sequence[int]) -> None:
-        shape = physical_shape(desc)
-        if shape is None:
-            raise Unsupported(
-                f"{desc} has no array with an axis for each digit (4-bit elements and layouts with "
-                "holes have "
-                "none), so it can't be kept in chunks"
-            )
-        self.stored = Grid(shape, chunks)
+        self.stored = Grid(stored_shape(desc), chunks)
         format = desc.format
         assert format is not None  # it has a physical shape
         sizes, units = [max(1, size) for size in desc.dims], [0] * desc.rank
@@ -236,10 +261,7 @@ def chunk_layout(desc: MemoryDesc, chunks: Sequence[int]) -> tuple[Layout, int]:
     (2, [(1, 8), (32, 2), (16, 2), (1, 56), (1, 56), (1, 16)])
     """
     layout = desc.layout
-    shape = physical_shape(desc)
-    if shape is None:
-        raise Unsupported(f"{desc} has no array with an axis for each digit, so it can't be kept in chunks")
-    grid = Grid(shape, chunks)
+    grid = Grid(stored_shape(desc), chunks)
     names: list[tuple[int, int, int]] = []  # term, weight, extent
     within: list[tuple[int, int, int]] = []
     for digit, step, count in zip(layout.digits, grid.chunks, grid.counts, strict=True):

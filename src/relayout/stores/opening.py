@@ -162,9 +162,8 @@ def _one(path: str, name: str | None) -> str:
         return found[0]
     if not found:
         raise LayoutError(
-            f"{path} is no store: it holds neither a Zarr array, nor {DESCRIPTION}, nor npy files, nor "
-            "the index "
-            "of a checkpoint"
+            f"{path} is no store: it holds neither a Zarr array, nor {DESCRIPTION}, nor npy files, "
+            "nor the index of a checkpoint"
         )
     raise LayoutError(f"{path} holds {len(found)} arrays; say which by its name: {_some(found)}")
 

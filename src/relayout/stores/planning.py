@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from relayout.dtypes import DTypeLike
 from relayout.errors import LayoutError, TooLarge, Unsupported, described, spelled_bytes
-from relayout.files.arrays import physical_shape
 from relayout.files.conversion import Normalise, destination
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
@@ -28,7 +27,7 @@ from relayout.reorder.attributes import Attributes
 from relayout.stores import rates as measuring
 from relayout.stores import search
 from relayout.stores.folder import Folder
-from relayout.stores.grid import Cells, digit_names
+from relayout.stores.grid import Cells, digit_names, stored_shape
 from relayout.stores.lazy import LazyTensor
 from relayout.stores.opening import open as open_store
 from relayout.stores.plans import Pass, Plan, Rates
@@ -269,18 +268,12 @@ def _destination(
             and lazy.desc.rank > 1
         ):
             raise LayoutError(
-                f"{lazy.address.spelled} holds an array of shape {list(lazy.grid.shape)}, and nothing "
-                "says what "
-                f"its axes mean, so it can't be converted to {format}; say the format it is in: --from nchw, "
-                "--from nhwc, ... (rl.open(path, format=...))"
+                f"{lazy.address.spelled} holds an array of shape {list(lazy.grid.shape)}, and nothing says "
+                f"what its axes mean, so it can't be converted to {format}; say the format it is in: --from "
+                "nchw, --from nhwc, ... (rl.open(path, format=...))"
             )
     desc = destination(lazy.desc, format, dtype, axes)
-    if physical_shape(desc) is None:
-        raise Unsupported(
-            f"{desc} has no array with an axis for each digit (4-bit elements and layouts with holes "
-            "have none), "
-            "so it can't be kept in chunks"
-        )
+    stored_shape(desc)  # there is one
     return desc
 
 
@@ -303,8 +296,7 @@ def _target(
     codecs: str,
     version: int,
 ) -> Address:
-    shape = physical_shape(desc)
-    assert shape is not None
+    shape = stored_shape(desc)
     kind = kind or ("zarr" if where.lower().endswith(".zarr") else "npy")
     sizes = _sizes(desc, shape, "chunks", chunks) if chunks is not None else _like(lazy, desc)
     whole = None if shards is None else _sizes(desc, shape, "shards", shards)
@@ -333,9 +325,8 @@ def _sizes(desc: MemoryDesc, shape: Sequence[int], what: str, given: Sequence[in
     if len(given) != len(shape) or any(size < 1 and size != -1 for size in given):
         names = ", ".join(digit_names(desc))
         raise LayoutError(
-            f"{what} {','.join(map(str, given))}: the array has the shape {list(shape)}, an axis for "
-            "each digit "
-            f"({names}), and a size of 1 or more (or -1, all of it) is needed for each"
+            f"{what} {','.join(map(str, given))}: the array has the shape {list(shape)}, an axis for each "
+            f"digit ({names}), and a size of 1 or more (or -1, all of it) is needed for each"
         )
     return tuple(
         max(1, size if g == -1 else min(g, max(1, size))) for g, size in zip(given, shape, strict=True)
@@ -344,8 +335,7 @@ def _sizes(desc: MemoryDesc, shape: Sequence[int], what: str, given: Sequence[in
 
 def _like(lazy: LazyTensor, desc: MemoryDesc) -> tuple[int, ...]:
     """Chunks of the same elements as those of the source, as near as the format comes to it."""
-    shape = physical_shape(desc)
-    assert shape is not None
+    shape = stored_shape(desc)
     sizes = list(shape)
     for position, digit in enumerate(desc.layout.digits):
         term = desc.layout.terms[digit.term]
@@ -408,9 +398,8 @@ def _too_little(sides: tuple[Cells, Cells], room: int) -> TooLarge:
     needed = BASE + source.nbytes * 2 + target.nbytes * 3
     return TooLarge(
         f"{spelled_bytes(room)} of memory are too little: a chunk of the source takes "
-        f"{spelled_bytes(source.nbytes)}, one of the destination {spelled_bytes(target.nbytes)}, both "
-        "more than "
-        f"once while they are encoded, and the interpreter {spelled_bytes(BASE)}; about "
+        f"{spelled_bytes(source.nbytes)}, one of the destination {spelled_bytes(target.nbytes)}, both more "
+        f"than once while they are encoded, and the interpreter {spelled_bytes(BASE)}; about "
         f"{spelled_bytes(needed)} are needed, or smaller chunks"
     )
 
@@ -421,9 +410,8 @@ def _check_uncut(source: Cells, target: Cells) -> None:
         for axis, unit in enumerate(one.units):
             if unit == 0 and two.grid.counts[axis] > 1:
                 raise Unsupported(
-                    f"axis {axis} is fused with others in {one.whole}, so it can't be cut, and the "
-                    "chunks of the "
-                    f"{side} cut it in {two.grid.counts[axis]}; choose chunks that do not"
+                    f"axis {axis} is fused with others in {one.whole}, so it can't be cut, and the chunks of "
+                    f"the {side} cut it in {two.grid.counts[axis]}; choose chunks that do not"
                 )
 
 
@@ -452,7 +440,6 @@ def _without_shards(lazy: LazyTensor) -> LazyTensor | None:
 
 def _missing(lazy: LazyTensor, found: Fingerprint) -> str:
     return (
-        f"{lazy.grid.total - found.chunks} of {lazy.grid.total} chunks of {lazy.address.spelled} are "
-        "not there, and "
-        "are read as its fill value"
+        f"{lazy.grid.total - found.chunks} of {lazy.grid.total} chunks of {lazy.address.spelled} are not "
+        "there, and are read as its fill value"
     )

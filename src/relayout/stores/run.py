@@ -20,7 +20,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -226,6 +226,3 @@ def _difference(before: int, now: int) -> str:
     if before != now and before >= 0 and now >= 0:
         return f"it had {before} chunks and has {now}"
     return "its metadata, or the time or size of a chunk, have changed"
-
-
-Files = Iterable[str]

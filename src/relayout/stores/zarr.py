@@ -27,7 +27,7 @@ import numpy as np
 from relayout.dtypes import DType
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported
-from relayout.files.arrays import Given, StoredArray, physical_shape, to_desc
+from relayout.files.arrays import Given, StoredArray, to_desc
 from relayout.files.descriptor import descriptor_from_json, descriptor_to_json
 from relayout.files.elements import by_descr
 from relayout.forking import lock
@@ -37,7 +37,7 @@ from relayout.layout.roles import DATA, WEIGHTS
 from relayout.stores import inline
 from relayout.stores.buffers import given_back
 from relayout.stores.files import fingerprint, names_chunk, read_whole, remove_parts, write_whole
-from relayout.stores.grid import Grid, Index, digit_names
+from relayout.stores.grid import Grid, Index, digit_names, stored_shape
 from relayout.stores.run import check_complete
 from relayout.stores.store import Address, Bytes, Fingerprint, SourceChanged, digest
 
@@ -360,15 +360,13 @@ def new_metadata(
         from zarr.core.buffer import default_buffer_prototype
         from zarr.storage import MemoryStore
 
-    shape = physical_shape(desc)
-    assert shape is not None
+    shape = stored_shape(desc)
     if version not in (2, 3):
         raise LayoutError(f"Zarr has the versions 2 and 3, and no {version}")
     if shards is not None and (version == 2 or any(s % c for s, c in zip(shards, chunks, strict=True))):
         raise LayoutError(
-            f"shards {list(shards)} of chunks {list(chunks)}: Zarr 3 has shards, whose sizes are "
-            "multiples of "
-            "those of a chunk"
+            f"shards {list(shards)} of chunks {list(chunks)}: Zarr 3 has shards, whose sizes are multiples "
+            "of those of a chunk"
         )
     options: dict[str, Any] = {"dimension_names": digit_names(desc)} if version == 3 else {}
     if version == 2:
@@ -409,9 +407,8 @@ def _compressors(codecs: str, like: Zarr | None, version: int, width: int) -> An
         or not re.fullmatch("[0-9]{0,3}", level)
     ):
         raise LayoutError(
-            f"codecs {codecs!r} are not known; there are none, zstd, gzip and blosc, with a level as "
-            "in zstd:3 "
-            "and a checksum as in zstd+crc32c"
+            f"codecs {codecs!r} are not known; there are none, zstd, gzip and blosc, with a level as in "
+            "zstd:3 and a checksum as in zstd+crc32c"
         )
     number = int(level) if level else {"gzip": 5, "blosc": 5}.get(name, 0)
     most = _LEVELS[name]
