@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -368,14 +369,15 @@ def test_ranges_are_found_as_the_definition_does(data: str) -> None:
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
 @pytest.mark.parametrize("rank", [2, 3])
 @pytest.mark.parametrize("written", ["integer", "real"])
-def test_dynamic_products(kind: str, rank: int, written: str) -> None:
+@pytest.mark.parametrize("beside", [0, 31])
+def test_dynamic_products(kind: str, rank: int, written: str, beside: int) -> None:
     rng = np.random.default_rng(11)
     dims = (7, 40) if rank == 2 else (2, 7, 40)
     limits = np.iinfo(kind)
     constants = {
         "w": rng.integers(limits.min, limits.max, (40, 24), kind, endpoint=True),
         "sw": rng.uniform(0.001, 0.01, 24).astype(np.float32),
-        "zw": np.array(128 if kind == "uint8" else 0, kind),
+        "zw": np.array((128 if kind == "uint8" else 0) - beside, kind),
         "b": rng.standard_normal(24).astype(np.float32),
     }
     first = Node("DynamicQuantizeLinear", ("x",), ("q", "s", "z"))
@@ -419,17 +421,20 @@ def test_dynamic_convolution(group: int) -> None:
 
 @pytest.mark.parametrize("group", [1, 4])
 @pytest.mark.parametrize("windows", [{"pads": (1, 0, 2, 1)}, {"auto_pad": "SAME_UPPER"}])
-def test_padding_of_dynamic_convolutions_is_their_zero_point(group: int, windows: dict[str, Any]) -> None:
+@pytest.mark.parametrize("points", [[0], [9], range(-5, 11)])
+def test_padding_of_dynamic_convolutions_is_their_zero_point(
+    group: int, windows: dict[str, Any], points: Sequence[int]
+) -> None:
     rng = np.random.default_rng(16)
     nodes = (
         Node("DynamicQuantizeLinear", ("x",), ("q", "s", "z")),
-        Node("ConvInteger", ("q", "w", "z"), ("a",), {"group": group, "strides": (2, 1), **windows}),
+        Node("ConvInteger", ("q", "w", "z", "zw"), ("a",), {"group": group, "strides": (2, 1), **windows}),
         Node("Cast", ("a",), ("c",), {"to": 1}),
         Node("Mul", ("c", "s"), ("y",)),
     )
-    constants = {"w": rng.integers(-128, 127, (16, 8 // group, 3, 2), np.int8)}
+    constants = {"w": rng.integers(-128, 127, (16, 8 // group, 3, 2), np.int8), "zw": np.int8(points)}
     graph = inferred(Graph((Value("x", (2, 8, 9, 10), np.dtype(np.float32)),), ("y",), nodes, constants))
-    assert not defined(graph)
+    assert group > 1 or not defined(graph)
     x = rng.standard_normal((2, 8, 9, 10)).astype(np.float32)
     expected = evaluate(graph, x)[0]
     np.testing.assert_allclose(graph.compile()(x)[0], expected, atol=1e-5 * np.abs(expected).max())

@@ -19,7 +19,7 @@ from relayout.graph.graph import Array, Graph, Node
 from relayout.graph.operators import dynamic
 from relayout.graph.operators.convolution import integer_convolution
 from relayout.graph.operators.integers import CONV, MATMUL, WINDOWS
-from relayout.graph.passes.quantities import BYTES, weights_of
+from relayout.graph.passes.quantities import BYTES, Filters, in_s8, weights_of
 from relayout.graph.passes.rewriting import Around, attribute, rewritten, sizes
 
 __all__ = ["with_dynamic_products"]
@@ -57,25 +57,23 @@ def _cast(node: Node, around: Around) -> tuple[Node, ...] | None:
     weights = _weights(w, offset, product.operator == "ConvInteger", around)
     if weights is None or around.dtype(x) not in BYTES or around.data(x) is not None:
         return None
-    return _product(product, node, x, zero, weights, np.ones(1, np.float32), around)
+    return _product(product, node, x, zero, weights, around)
 
 
-def _weights(name: str, zero: str, conv: bool, around: Around) -> Array | None:
-    """Constant weights less their zero points, in s8."""
+def _weights(name: str, zero: str, conv: bool, around: Around) -> Filters | None:
+    """Constant weights in s8, whose sums are not scaled."""
     data, offset = around.data(name), around.data(zero) if zero else np.zeros((), np.int8)
     if data is None or offset is None or data.dtype not in BYTES or (not conv and data.ndim != 2):
         return None
-    if offset.size > 1:
-        shape = (-1, *(1,) * (data.ndim - 1)) if conv else (1, -1)
-        offset = offset.reshape(shape)
-    moved = data.astype(np.int16) - offset.astype(np.int16)
-    if moved.size == 0 or moved.min() < -128 or moved.max() > 127:
+    axis = 0 if conv else 1
+    if 0 in data.shape or offset.size not in (1, data.shape[axis]):
         return None
-    return moved.astype(np.int8)
+    moved, points = in_s8(data, offset, axis)
+    return Filters(moved, np.ones(1, np.float32), points)
 
 
 def _product(
-    product: Node, node: Node, x: str, zero: str, weights: Array, scale: Array, around: Around
+    product: Node, node: Node, x: str, zero: str, weights: Filters, around: Around
 ) -> tuple[Node, ...] | None:
     """The product of bytes, less what their zero point, a value, adds to it."""
     conv = product.operator in ("ConvInteger", "Conv")
@@ -86,19 +84,23 @@ def _product(
     if zero and (dims := around.dims(zero)) is not None and any(n != 1 for n in dims):
         return None
     near = node.outputs[0]
-    constants = [around.constant(weights, node), around.constant(scale, node)]
+    constants = [around.constant(weights.data, node), around.constant(weights.scale, node)]
+    real = weights.data.astype(np.float64)
+    if weights.zero is not None:
+        constants += ["", "", "", around.constant(weights.zero, node)]
+        real -= weights.zero.reshape((-1, *(1,) * (real.ndim - 1)) if conv else (1, -1))
     operator = CONV if conv else MATMUL
     if not zero or ((known := around.data(zero)) is not None and not known.any()):
         return (Node(operator, (x, *constants), node.outputs, attributes, product.name),)
-    sums = _inside(product, x, weights, around) if conv else weights.astype(np.int64).sum(axis=0)
+    sums = _inside(product, x, real, around) if conv else real.sum(axis=0)
     if sums is None:
         return None
-    sums = sums.astype(np.float32) * scale
-    made, real, offset = (around.fresh(f"{near}/{name}") for name in ("product", "zero", "offset"))
+    sums = sums.astype(np.float32) * weights.scale
+    made, number, offset = (around.fresh(f"{near}/{name}") for name in ("product", "zero", "offset"))
     return (
         Node(operator, (x, *constants), (made,), attributes, product.name),
-        Node("Cast", (zero,), (real,), {"to": 1}),
-        Node("Mul", (real, around.constant(sums, node)), (offset,)),
+        Node("Cast", (zero,), (number,), {"to": 1}),
+        Node("Mul", (number, around.constant(sums, node)), (offset,)),
         Node("Sub", (made, offset), node.outputs),
     )
 
@@ -107,13 +109,13 @@ def _inside(product: Node, x: str, weights: Array, around: Around) -> Array | No
     """The sums of the weights of each output that meet the image, for each pixel where there is padding."""
     auto = attribute(product, "auto_pad")
     if auto in ("NOTSET", "VALID") and not any(attribute(product, "pads") or ()):
-        found: Array = weights.astype(np.int64).sum(axis=tuple(range(1, weights.ndim)))
+        found: Array = weights.sum(axis=tuple(range(1, weights.ndim)))
         return found.reshape(-1, *(1,) * (weights.ndim - 2))
     dims = sizes(around.dims(x))
     if dims is None:
         return None
     image = np.ones((1, 1, *dims[2:]), np.uint8)
-    one = weights.astype(np.float64).sum(axis=1, keepdims=True)
+    one = weights.sum(axis=1, keepdims=True)
     dilations, pads, strides = (attribute(product, name) for name in ("dilations", "pads", "strides"))
     return integer_convolution(image, one, None, None, auto, dilations, 1, None, pads, strides)
 
@@ -124,7 +126,7 @@ def _real(node: Node, around: Around) -> tuple[Node, ...] | None:
         return None
     before = around.node(node.inputs[0], "DequantizeLinear")
     weights = weights_of(node.inputs[1], -1, around)
-    if before is None or weights is None or weights.zero is not None or weights.data.ndim != 2:
+    if before is None or weights is None or weights.data.ndim != 2:
         return None
     if attribute(before, "block_size"):
         return None
@@ -134,7 +136,7 @@ def _real(node: Node, around: Around) -> tuple[Node, ...] | None:
         return None
     made = around.fresh(f"{node.outputs[0]}/steps")
     inner = Node(node.operator, node.inputs, (made,), {}, node.name)
-    found = _product(node, inner, x, zero, weights.data, weights.scale, around)
+    found = _product(node, inner, x, zero, weights, around)
     return None if found is None else (*found, Node("Mul", (made, scale), node.outputs))
 
 

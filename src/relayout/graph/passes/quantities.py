@@ -9,7 +9,7 @@ import numpy as np
 from relayout.graph.graph import Array, Node
 from relayout.graph.passes.rewriting import Around, attribute
 
-__all__ = ["BYTES", "Filters", "Steps", "bias_of", "dequantised", "quantised", "weights_of"]
+__all__ = ["BYTES", "Filters", "Steps", "bias_of", "dequantised", "in_s8", "quantised", "weights_of"]
 
 BYTES: Final = (np.dtype(np.uint8), np.dtype(np.int8))
 """Data types of activations that kernels take."""
@@ -83,13 +83,19 @@ def weights_of(name: str, axis: int, around: Around) -> Filters | None:
     along = int(attribute(node, "axis")) % max(data.ndim, 1)
     if scale.size > 1 and (along != axis % data.ndim or scale.shape != (data.shape[along],)):
         return None
-    shape = tuple(-1 if k == along else 1 for k in range(data.ndim)) if zero.size > 1 else ()
+    moved, points = in_s8(data, zero, along)
+    return Filters(moved, scale.reshape(-1), points)
+
+
+def in_s8(data: Array, zero: Array, axis: int) -> tuple[Array, Array | None]:
+    """Bytes and their zero points, one or one for each index of an axis, as s8 and s32 (None: they are 0)."""
+    shape = tuple(-1 if k == axis else 1 for k in range(data.ndim)) if zero.size > 1 else ()
     moved = data.astype(np.int16) - zero.astype(np.int16).reshape(shape)
     if not moved.size or (moved.min() >= -128 and moved.max() <= 127):
-        return Filters(moved.astype(np.int8), scale.reshape(-1), None)
+        return moved.astype(np.int8), None
     shift = 128 if data.dtype == np.uint8 else 0
-    whole = np.ascontiguousarray(zero.astype(np.int32).reshape(-1) - shift)
-    return Filters((data.astype(np.int16) - shift).astype(np.int8), scale.reshape(-1), whole)
+    points = np.ascontiguousarray(zero.astype(np.int32).reshape(-1) - shift)
+    return (data.astype(np.int16) - shift).astype(np.int8), points
 
 
 def bias_of(name: str, around: Around) -> Array | None:
