@@ -100,6 +100,16 @@ def test_weights_of_any_zero_point(groups: int, zero: int, each: bool) -> None:
     assert operators(made) == {CONV}
 
 
+@pytest.mark.parametrize("channels", [8, 17, 32])
+def test_formats_are_those_that_have_kernels_with_zero_points(channels: int) -> None:
+    rng = np.random.default_rng(18)
+    dims = (1, channels, 14, 14)
+    kinds = ("uint8", "int8", "uint8")
+    graph = models.pair(rng, dims, (channels, 1, 3, 3), kinds, (100, 3), group=channels, pads=(1,) * 4)
+    check_bytes(graph, rng.integers(0, 255, dims, np.uint8))
+    assert not defined(graph)
+
+
 @pytest.mark.parametrize(
     "behind",
     [

@@ -8,7 +8,7 @@ whatever their scales are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
@@ -39,16 +39,19 @@ __all__: list[str] = []
 
 BYTES = ("u8", "s8")
 
+Zeros = tuple[MemoryDesc | None, MemoryDesc | None]
+"""The zero points of source and weights. With them fewer formats have kernels, so costs depend on them."""
+
 
 @kept("convolution of integers")
 def _answers(
-    src: MemoryDesc, weights: tuple[int, ...], dst: MemoryDesc, how: How, only: str | None
+    src: MemoryDesc, weights: tuple[int, ...], dst: MemoryDesc, how: How, zeros: Zeros, only: str | None
 ) -> list[tuple[str, str, float, str]]:
     """The formats of source and destination, given without one, that a convolution offers, and its costs."""
     filters, scale = MemoryDesc(weights, "s8", any_format), MemoryDesc((1,), "f32", "a")
     if only is not None and len(src.dims) == RANK:
         src, dst = (MemoryDesc(desc.dims, desc.dtype, only) for desc in (src, dst))
-    made = _primitive(how, src, filters, None, dst, scale, ())
+    made = _primitive(how, src, filters, None, dst, scale, (), zeros)
     found = []
     for one in made.candidates():
         tags = one.formats["src"].tag, one.formats["dst"].tag
@@ -58,10 +61,10 @@ def _answers(
 
 
 @kept("convolution of integers as it comes")
-def _cost(src: MemoryDesc, weights: tuple[int, ...], dst: MemoryDesc, how: How) -> float:
+def _cost(src: MemoryDesc, weights: tuple[int, ...], dst: MemoryDesc, how: How, zeros: Zeros) -> float:
     """Seconds of a convolution whose source has a format that no candidate has."""
     filters, scale = MemoryDesc(weights, "s8", any_format), MemoryDesc((1,), "f32", "a")
-    seconds: float = _primitive(how, src, filters, None, dst, scale, ())._cost()[0]
+    seconds: float = _primitive(how, src, filters, None, dst, scale, (), zeros)._cost()[0]
     return seconds
 
 
@@ -73,7 +76,7 @@ def _primitive(
     dst: MemoryDesc,
     scale: MemoryDesc,
     post_ops: Any,
-    zeros: Sequence[MemoryDesc | None] = (None, None),
+    zeros: Zeros,
 ) -> primitives.Convolution:
     return primitives.Convolution(
         src,
@@ -124,9 +127,10 @@ class Parts:
         return [] if self.added is None else [Step("add", self.added)]
 
     @property
-    def vectors(self) -> list[MemoryDesc | None]:
+    def vectors(self) -> Zeros:
         """What the zero points are."""
-        return [None if one is None else MemoryDesc(one.shape, "s32", "a") for one in self.zeros]
+        src, weights = (None if one is None else MemoryDesc(one.shape, "s32", "a") for one in self.zeros)
+        return src, weights
 
     def given(self, weights: NDArray[Any], outputs: int) -> list[NDArray[Any]]:
         """The constants of the primitive, in the order of its inputs."""
@@ -192,7 +196,7 @@ def convolution(case: Case) -> list[Way] | None:
     free = MemoryDesc(src.dims, src.dtype, any_format), MemoryDesc(case.out.dims, case.out.dtype, any_format)
     costs = [
         (MemoryDesc(src.dims, src.dtype, one), MemoryDesc(case.out.dims, case.out.dtype, two), cost, name)
-        for one, two, cost, name in _answers(free[0], filters.shape, free[1], how, case.only)
+        for one, two, cost, name in _answers(free[0], filters.shape, free[1], how, parts.vectors, case.only)
     ]
     ways = []
     for source, target, cost, name in costs:
@@ -203,7 +207,7 @@ def convolution(case: Case) -> list[Way] | None:
     for desc in case.formats(src):
         for _, target, _, name in costs[:1] if desc not in known else ():
             read = {**wanted(case, everything, target), src.name: desc}
-            cost = _cost(desc, filters.shape, target, how) + sum(map(moving, read.values()))
+            cost = _cost(desc, filters.shape, target, how, parts.vectors) + sum(map(moving, read.values()))
             ways.append(Way(read, (target,), cost, make, name))
     return ways
 
