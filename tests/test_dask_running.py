@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -179,9 +180,9 @@ def test_workers_without_room_for_a_block_are_refused_at_once(folder: Path, clie
     plan = planned(folder, "y.chunks")
     one = plan.passes[0]
     limit = min(w["memory_limit"] for w in client.scheduler_info()["workers"].values())
-    huge = type(one)(**{**one.__dict__, "memory": limit})
+    huge = dataclasses.replace(one, memory=limit)
     with pytest.raises(rl.LayoutError, match=r"worker tcp://.* may take .* a block takes .*: plan with less"):
-        type(plan)(**{**plan.__dict__, "passes": (huge,)}).run(engine=rl.dask.run, scheduler=client)
+        dataclasses.replace(plan, passes=(huge,)).run(engine=rl.dask.run, scheduler=client)
 
 
 def test_memory_bounds_how_many_blocks_run_in_a_process() -> None:

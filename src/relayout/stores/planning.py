@@ -210,7 +210,7 @@ def plan(
         )
         first += shape.blocks
     notes = [absent] if absent else []
-    count = min(count, max(one.blocks.total for one in passing) or 1)
+    count = min(count, max(1, *(shape.blocks for shape in shapes)))
     return Plan(
         *(lazy.address, target, tuple(passing), found, room, BASE, count, speeds, tuple(notes), many),
     )
