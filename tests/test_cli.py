@@ -94,7 +94,8 @@ class TestProgram:
         for name in application.commands:
             for line in call(name, "--help").partition("Examples:")[2].splitlines():
                 words = line.strip().split("   ")[0].split(" && ")[0].split()
-                needs = words[1:2] and (words[1] in NEED_FILES or any(".onnx" in one for one in words))
+                files = any(one.endswith((".onnx", ".zarr")) for one in words)
+                needs = words[1:2] and (words[1] in NEED_FILES or files)
                 needs = needs or (words[1:2] == ["explore"] and "--html" not in words)
                 if words[:1] == ["relayout"] and not needs:
                     if "--quick" in words and "--list" not in words:

@@ -36,7 +36,7 @@ PICTURED = 20  # rows of a picture, if not told otherwise
         "relayout show nChw16c 1,64,56,56 --dtype bf16 --json",
         "relayout show nChw8c 1,17,4,4 --svg padding.svg --png padding.png",
         "relayout show os_is_yx_osv32_isv4_swizzled_by_2 64,32,1,1 --html a.html",
-        "relayout show big.zarr nchw --svg chunks.svg  a store: chunks are digits, too",
+        "relayout show big.zarr nchw --svg chunks.svg    the chunks of a store",
         "relayout show src:f32:p:blocked:aBcd8b::f0 1,17,2,2   from a log of oneDNN",
     ),
 )
