@@ -15,7 +15,7 @@ from relayout.cli.app import application
 
 zarr = pytest.importorskip("zarr")
 
-ROWS, PICTURES = rechunking.problems(1 << 20, 1 << 17)
+ROWS, PICTURES, _ = rechunking.problems(1 << 20, 1 << 17)
 
 
 @pytest.mark.parametrize("problem", [ROWS, PICTURES])

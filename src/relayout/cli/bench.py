@@ -787,8 +787,8 @@ def _took_part(found: Result | Compared | None) -> set[str]:
     short_help="torch.compile with this back end beside eager PyTorch and its own back end.",
     epilog=examples(
         "relayout bench compile --one-of-each-family --batch 1 --threads 1",
-        "relayout bench compile --results compile.jsonl --minutes 60 --json compile.json",
-        'relayout bench compile --only resnet --without "torch.compile frozen" --threads 2',
+        "relayout bench compile --results compile.jsonl --minutes 60 --json a.json",
+        'relayout bench compile --only resnet --without "torch.compile frozen"',
         "relayout bench compile --one-of-each-family --results compile.jsonl --list",
     ),
 )
