@@ -19,8 +19,8 @@ __all__ = ["large"]
 @bench.command(
     short_help="Conversions of stores beside rechunker, dask and cubed.",
     epilog=examples(
-        "relayout bench large --size 256MB                    a look, without peers of other environments",
-        "relayout bench large --python ~/peers/bin/python     8 GB within 512 MB, beside everybody",
+        "relayout bench large --size 256MB    a look, without other environments",
+        "relayout bench large --python ~/peers/bin/python    8 GB, beside everybody",
         "relayout bench large --case nhwc --contestant p2p",
     ),
 )
