@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from relayout.ir.builder import Builder
 from relayout.ir.types import I8, I16, Value, vector
+from relayout.kernels.conv.arithmetic import QUADS
+from relayout.kernels.conv.dot import INSTRUCTIONS, NEON, PAIR_PRODUCTS
+from relayout.kernels.conv.dot import declared as declaration
 from relayout.targets.machine import Machine
 
 __all__ = ["declared", "dot", "has_dots"]
-
-NAMES = {64: "512", 32: "256", 16: "128"}
-MADD = {64: "avx512.pmaddw.d.512", 32: "avx2.pmadd.wd", 16: "sse2.pmadd.wd"}
 
 
 def has_dots(machine: Machine) -> bool:
@@ -33,13 +33,8 @@ def has_dots(machine: Machine) -> bool:
 
 
 def declared(machine: Machine) -> str:
-    """The line that a module begins with: LLVM takes the operands as words if they are declared so.
-
-    As of version 22 they are bytes, and it translates the older declaration.
-    """
-    words = f"<{machine.vector // 4} x i32>"
-    name = f"@llvm.x86.avx512.vpdpbusd.{NAMES[machine.vector]}"
-    return f"declare {words} {name}({words}, {words}, {words})\n" if has_dots(machine) else ""
+    """The line that a module begins with; empty where no instruction is to be declared."""
+    return declaration(QUADS, machine.vector // 4) + "\n" if has_dots(machine) else ""
 
 
 def dot(b: Builder, sums: Value, codes: Value, limbs: Value, bits: int) -> Value:
@@ -54,12 +49,11 @@ def dot(b: Builder, sums: Value, codes: Value, limbs: Value, bits: int) -> Value
     """
     machine: Machine = b.machine
     if has_dots(machine):
-        name = f"llvm.x86.avx512.vpdpbusd.{NAMES[machine.vector]}"
-        return b.call_value(sums.type, name, sums, codes, limbs)
-    if machine.triple.startswith(("aarch64", "arm64")) and bits == 4 and machine.has("dotprod"):
+        return b.call_value(sums.type, INSTRUCTIONS["vpdpbusd", sums.type.count], sums, codes, limbs)
+    if machine.is_arm and bits == 4 and machine.has("dotprod"):
         bytes_ = vector(4 * sums.type.count, I8)
         one, two = b.bitcast(codes, bytes_), b.bitcast(limbs, bytes_)
-        return b.call_value(sums.type, "llvm.aarch64.neon.sdot.v4i32.v16i8", sums, one, two)
+        return b.call_value(sums.type, NEON["sdot"], sums, one, two)
     if machine.triple.startswith(("x86_64", "i686")):
         return _by_pairs(b, sums, codes, limbs)
     for k in range(4):
@@ -73,7 +67,7 @@ def _by_pairs(b: Builder, sums: Value, codes: Value, limbs: Value) -> Value:
     """Even bytes of each word, then odd ones, as pairs of s16."""
     pairs = vector(2 * sums.type.count, I16)
     one, two = b.bitcast(codes, pairs), b.bitcast(limbs, pairs)
-    name = f"llvm.x86.{MADD[b.machine.vector]}"
+    name = PAIR_PRODUCTS[sums.type.count]
     even = b.call_value(sums.type, name, b.and_(one, 0xFF), b.ashr(b.shl(two, 8), 8))
     odd = b.call_value(sums.type, name, b.lshr(one, 8), b.ashr(two, 8))
     return b.add(sums, b.add(even, odd))

@@ -20,7 +20,7 @@ from relayout.ir.conversions import convert
 from relayout.ir.types import BFLOAT, FLOAT, I8, I16, I32, Value, constant, integer, poison, vector
 from relayout.kernels.conv.arithmetic import QUADS, Arithmetic
 
-__all__ = ["NEON", "Dot", "declared"]
+__all__ = ["INSTRUCTIONS", "NEON", "PAIR_PRODUCTS", "Dot", "declared"]
 
 PAIR_PRODUCTS = {
     4: "llvm.x86.sse2.pmadd.wd",
@@ -126,7 +126,7 @@ class Dot:
         for k in range(count):
             one = b.load(integer(bits), b.gep(pointer, k * how.element), how.element)
             x = b.or_(x, b.shl(b.zext(one, word), k * bits))
-        x = b.xor(b.splat(x, self.lanes), how.shift % 256 * 0x01010101)
+        x = b.xor(b.splat(x, self.lanes), how.shift % 256 * REPEATED[1])
         mask = (1 << count * bits) - 1
         return b.or_(b.and_(x, mask), b.and_(zero, ~mask))
 
