@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import tracemalloc
 import warnings
 from typing import Any
 
@@ -752,3 +753,30 @@ def test_modules_of_pytorch(name: str, shape: tuple[int, ...], wanted: list[str]
             nn.init.normal_(one.running_mean)
             nn.init.uniform_(one.running_var, 0.5, 2)
     assert_becomes(exported(module, shape, opset=opset), *wanted)
+
+
+def test_equal_constants_are_found_whatever_their_strides() -> None:
+    """A transposed weight is not copied to be looked at, and is still known to be equal."""
+    data = np.arange(48, dtype=np.float32).reshape(6, 8)
+    nodes = (Node("Add", ("x", "a"), ("y",)), Node("Mul", ("y", "b"), ("z",)))
+    turned = np.asfortranarray(data)
+    graph = Graph((Value("x"),), ("z",), nodes, {"a": data, "b": turned})
+    assert [node.inputs[1] for node in shared(graph).nodes] == ["a", "a"]
+    changed = turned.copy(order="F")
+    changed[0, 0] = 1
+    graph = Graph((Value("x"),), ("z",), nodes, {"a": data, "b": changed})
+    assert [node.inputs[1] for node in shared(graph).nodes] == ["a", "b"]
+    for empty in (np.float32(2).reshape(()), np.empty((0, 3), np.float32)):
+        graph = Graph((Value("x"),), ("z",), nodes, {"a": empty, "b": empty.copy()})
+        assert [node.inputs[1] for node in shared(graph).nodes] == ["a", "a"]
+
+
+def test_large_constants_are_not_copied_to_be_compared() -> None:
+    data = np.zeros((1024, 1024), np.float32).T
+    graph = Graph((Value("x"),), ("y",), (Node("Add", ("x", "a"), ("y",)),), {"a": data})
+    tracemalloc.start()
+    try:
+        shared(graph)
+        assert tracemalloc.get_traced_memory()[1] < data.nbytes // 8
+    finally:
+        tracemalloc.stop()
