@@ -344,31 +344,55 @@ def keep(path: str) -> None:
     (MEASURED / "primitives.json").write_text(text, encoding="utf-8")
 
 
+def _operator_tables() -> list[dict[str, Any]]:
+    """What ``relayout audit --operators`` has written, the newest version of PyTorch first."""
+    found = [_read(path.name) for path in MEASURED.glob("torch_operators-*.json")]
+    return sorted(found, key=lambda one: [int(part) for part in one["torch"].split(".")], reverse=True)
+
+
 def torch_operators() -> str:
-    """Which operators of PyTorch keep channels-last: those that do by name, the others with their calls."""
-    found = _read("torch_operators.json").get("operators", [])
+    """Which operators of the newest PyTorch keep channels-last, with their calls."""
+    tables = _operator_tables()
+    found = tables[0]["operators"] if tables else ()
     named: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
     for one in found:
         named.setdefault((one["kind"], one["operator"].replace("3d", "2d")), {})[one["rank"]] = one
     rows = []
     for (kind, operator), by_rank in named.items():
         first = by_rank[min(by_rank)]
-        verdicts = [by_rank[rank]["verdict"] if rank in by_rank else "" for rank in (4, 5)]
-        told = [f"**{verdict}**" if verdict in ("loses", "ambiguous") else verdict for verdict in verdicts]
+        verdicts = [_marked(by_rank[rank]["verdict"]) if rank in by_rank else "" for rank in (4, 5)]
         notes = dict.fromkeys(f"{one['note']} ({rank}-D)" for rank, one in by_rank.items() if one["note"])
-        rows.append([kind, operator, f"`{first['text']}`", *told, "; ".join(notes)])
+        rows.append([kind, operator, f"`{first['text']}`", *verdicts, "; ".join(notes)])
     return table(["kind", "operator", "call", "4-D", "5-D", "note"], rows)
 
 
+def _marked(verdict: str) -> str:
+    return f"**{verdict}**" if verdict in ("loses", "ambiguous") else verdict
+
+
 def torch_operators_counts() -> str:
-    """How many operators there are of each verdict."""
-    found = _read("torch_operators.json")
+    """How many operators there are of each verdict, in each version."""
     verdicts = ("keeps", "loses", "ambiguous", "gaps", "other", "refuses")
     rows = [
-        [f"{rank}-D", str(sum(counts.values())), *(str(counts.get(one, 0)) for one in verdicts)]
-        for rank, counts in found.get("counts", {}).items()
+        [found["torch"], f"{rank}-D", str(sum(counts.values())), *(str(counts.get(one, 0)) for one in verdicts)]
+        for found in _operator_tables()
+        for rank, counts in found["counts"].items()
     ]
-    return table([f"torch {found.get('torch')}, CPU", "operators", *verdicts], rows)
+    return table(["torch, CPU", "", "operators", *verdicts], rows)
+
+
+def torch_operators_changes() -> str:
+    """The operators of which versions make different things."""
+    tables = _operator_tables()
+    verdicts = [{(one["operator"], one["rank"]): one["verdict"] for one in found["operators"]} for found in tables]
+    rows = []
+    for one in tables[0]["operators"] if tables else ():
+        told = [known.get((one["operator"], one["rank"]), "-") for known in verdicts]
+        if len({*told}) > 1:
+            rows.append([one["operator"], f"`{one['text']}`", f"{one['rank']}-D", *map(_marked, told)])
+    if len(tables) > 1 and not rows:
+        return f"None between {tables[-1]['torch']} and {tables[0]['torch']}."
+    return table(["operator", "call", "", *(found["torch"] for found in tables)], rows)
 
 
 if __name__ == "__main__":

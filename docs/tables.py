@@ -316,6 +316,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "propagation": propagation,
     "torch-operators": measures.torch_operators,
     "torch-operators-counts": measures.torch_operators_counts,
+    "torch-operators-changes": measures.torch_operators_changes,
     "few-bits": measures.few_bits,
     "formats-right": measures.in_right_formats,
     "formats-machine": measures.formats_measured_on,

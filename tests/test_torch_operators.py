@@ -14,9 +14,9 @@ torch = pytest.importorskip("torch")
 import relayout.torch as rt  # noqa: E402 - after the check
 from relayout.cli import application  # noqa: E402
 from relayout.torch.auditing.cases import CASES, names  # noqa: E402
-from relayout.torch.auditing.coverage import VERDICTS, covered, document, verdict_of  # noqa: E402
+from relayout.torch.auditing.coverage import VERDICTS, changed, covered, document, verdict_of  # noqa: E402
 
-TABLE = Path(__file__).resolve().parent.parent / "docs" / "measured" / "torch_operators.json"
+TABLES = Path(__file__).resolve().parent.parent / "docs" / "measured"
 LAST = torch.channels_last
 
 
@@ -89,11 +89,13 @@ def test_the_audit_finds_what_the_table_says() -> None:
         assert (one.verdict == "loses") == bool(found.lost), name
 
 
-def test_the_table_of_the_pages_is_of_this_version() -> None:
-    if not TABLE.exists():
-        pytest.skip("the pages are not part of this distribution")
-    kept = json.loads(TABLE.read_text(encoding="utf-8"))
-    if kept["torch"] != torch.__version__.partition("+")[0]:
+def test_the_table_of_the_pages_for_this_version() -> None:
+    version = torch.__version__.partition("+")[0]
+    path = TABLES / f"torch_operators-{version.rpartition('.')[0]}.json"
+    if not path.exists():
+        pytest.skip(f"the pages have no table of torch {version}")
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    if kept["torch"] != version:
         pytest.skip(f"the table is of torch {kept['torch']}")
     sample = [case for case in CASES if case.kind not in ("convolution", "pooling")]  # sizes decide there
     wanted = {(one["operator"], one["rank"]): one["verdict"] for one in kept["operators"]}
@@ -108,6 +110,40 @@ def test_the_command_lists_operators(tmp_path: Path) -> None:
     told = json.loads(path.read_text())
     assert {one["verdict"] for one in told["operators"]} <= set(VERDICTS)
     assert "relu\t4\tkeeps" in call("audit", "--operators", "-q").output.splitlines()
+
+
+def test_the_command_says_what_has_changed(tmp_path: Path) -> None:
+    path, later = tmp_path / "earlier.json", tmp_path / "later.json"
+    call("audit", "--operators", "--json", path)
+    assert "no changes" in call("audit", "--operators", "--since", path).output
+    told = json.loads(path.read_text())
+    told["torch"] = "2.0.0"
+    rows = {(one["operator"], one["rank"]): one for one in told["operators"]}
+    rows["relu", 4]["verdict"] = "loses"
+    told["operators"].remove(rows["roll", 5])
+    path.write_text(json.dumps(told))
+    text = call("audit", "--operators", "--since", path, "--json", later).output
+    assert "since torch 2.0.0: 2 changes" in text
+    assert "relu, 4-D: loses, now keeps" in text
+    assert "roll, 5-D: not in the list, now keeps" in text
+    made = json.loads(later.read_text())
+    assert made["since"] == "2.0.0"
+    assert made["changed"][0] == {
+        "operator": "relu", "text": "x.relu()", "rank": 4, "before": "loses", "after": "keeps"
+    }  # fmt: skip
+    assert call("audit", "--operators", "--since", path, "-q").output.splitlines() == [
+        "relu\t4\tloses\tkeeps",
+        "roll\t5\t\tkeeps",
+    ]
+
+
+@pytest.mark.parametrize(("text", "said"), [("no", "is no JSON"), ("[]", "is no table of operators")])
+def test_no_table(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    path.write_text(text)
+    assert said in call("audit", "--operators", "--since", path, code=4).stderr
+    with pytest.raises(LayoutError, match="this one has none"):
+        changed({"operators": [{"operator": "relu"}]}, {"operators": []})
 
 
 NETWORK = """
@@ -175,6 +211,7 @@ def test_a_model_that_raises_is_told_until_there(network: Path) -> None:
     [
         (("audit",), "give MODULE:FUNCTION, or --operators"),
         (("audit", "--operators", "a:b"), "give MODULE:FUNCTION, or --operators"),
+        (("audit", "network_to_audit:make", "--since", "network_to_audit.py"), "--since goes with --operators"),
         (("audit", "nothing"), "'nothing' is no MODULE:FUNCTION"),
         (("audit", "nothing_here:make"), "there is no module nothing_here"),
         (("audit", "nothing_here.py:make"), "there is no file nothing_here.py"),

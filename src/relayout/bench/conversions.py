@@ -43,6 +43,10 @@ LAST, CONTIGUOUS = "channels_last", "contiguous_format"
 PLAIN, IN_PLACE = "PyTorch", "PyTorch in place"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIZE, MANY, BATCHES, WORKERS = 224, 32, 4, (0, 2)
+TIMES = 4
+"""How often a data set of a loader has each of its pictures, so that an epoch is long beside its beginning."""
+EPOCHS = 5
+"""Of each loader before it is timed: every process has chosen its schedules by then."""
 FEW = 1 << 18
 """Bytes of a tensor above which nothing may be slower than PyTorch."""
 
@@ -135,7 +139,7 @@ def measured(
     wanted : sequence of (Case, int)
         Cases, and how many threads PyTorch and Relayout may use.
     rounds, seconds : int, float
-        Rounds at most, and the time for them; a loader gets four times as much.
+        Rounds at most, and the time for them; a loader gets eight times as much.
     progress : callable
         Is told what is measured.
 
@@ -153,7 +157,7 @@ def measured(
             with contextlib.ExitStack() as stack:
                 actions = _MAKERS[case.kind](case, torch, stack)
                 watches = {name: Stopwatch(action) for name, action in actions.items()}
-                budget = seconds * (4 if case.kind == "loader" else 1)
+                budget = seconds * (8 if case.kind == "loader" else 1)
                 samples = in_rounds(watches, rounds, budget, threads, tuple(watches))
             told = figures(samples, OURS)
             busy = disturbed(max(threads, case.workers), load.others())
@@ -231,7 +235,7 @@ def _batch(case: Case, torch: Any, stack: contextlib.ExitStack) -> dict[str, Cal
 
 def _loader(case: Case, torch: Any, stack: contextlib.ExitStack) -> dict[str, Callable[[], Any]]:
     data = import_module("torch.utils.data")
-    pictures = list(_pictures(torch, case.dims[0] * BATCHES))
+    pictures = list(_pictures(torch, case.dims[0] * BATCHES)) * TIMES
     more = {"persistent_workers": True} if case.workers else {}
     actions: dict[str, Callable[[], Any]] = {}
     for name, way in _ways(case, torch).items():
@@ -240,6 +244,8 @@ def _loader(case: Case, torch: Any, stack: contextlib.ExitStack) -> dict[str, Ca
         )
         stack.callback(_ended, loader)
         actions[name] = partial(_epoch, loader)
+    for action in (*actions.values(),) * EPOCHS:
+        action()
     return actions
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import os
 import sys
 from pathlib import Path
@@ -33,6 +34,7 @@ __all__ = ["audit"]
         "relayout audit torchvision.models:resnet50 --input 1,3,224,224",
         "relayout audit mine:make --train --html audit.html --json audit.json",
         "relayout audit --operators           which operators keep the format",
+        "relayout audit --operators --since torch-2.13.json",
     ),
 )
 @click.argument("target", required=False, metavar="[MODULE:FUNCTION]")
@@ -43,6 +45,12 @@ __all__ = ["audit"]
 @click.option("--threads", type=WHOLE, help="Threads of PyTorch.")
 @click.option("--html", metavar="FILE", type=click.Path(), help="Write the report as a page.")
 @click.option("--operators", is_flag=True, help="Run PyTorch's operators, and list which keep the format.")
+@click.option(
+    "--since",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="With --operators: what has changed since this file, of --json.",
+)
 @output_options
 def audit(
     target: str | None,
@@ -53,6 +61,7 @@ def audit(
     threads: int | None,
     html: str | None,
     operators: bool,
+    since: str | None,
     output: Output,
 ) -> None:
     """Run a model of PyTorch once, and tell where channels-last is lost, and what that costs.
@@ -64,12 +73,14 @@ def audit(
 
     With --operators no model is run, but a list of operators, on tensors of 4 and 5 axes: which of them keep
     channels-last in the PyTorch that is installed, which lose it, and which leave strides that will be taken
-    for another format.
+    for another format. --json writes the table; --since compares it with one of another version of PyTorch.
     """
     if operators == (target is not None):
         raise click.UsageError("give MODULE:FUNCTION, or --operators", click.get_current_context())
+    if since is not None and not operators:
+        raise click.UsageError("--since goes with --operators", click.get_current_context())
     if operators:
-        _operators(output)
+        _operators(output, since)
         return
     assert target is not None
     if html is not None:
@@ -184,20 +195,47 @@ def _loaded(
     return made, tuple(args), kwargs
 
 
-def _operators(output: Output) -> None:
-    """Run the list of operators."""
+def _operators(output: Output, since: str | None) -> None:
+    """Run the list of operators, and compare with what an earlier version of PyTorch made of it."""
     from relayout.torch.auditing.cases import CASES
-    from relayout.torch.auditing.coverage import covered, document
+    from relayout.torch.auditing.coverage import changed, covered, document
 
+    earlier = None if since is None else _table_in(since)
     with progress_bar(sum(len(case.ranks) for case in CASES), output) as progress:
         found = covered(progress=lambda case: progress(case.operator))
     told = document(found)
+    if earlier is not None:
+        told["since"] = earlier.get("torch")
+        told["changed"] = [one._asdict() for one in changed(earlier, told)]
     output.json(told)
     if output.quiet:
-        for one in found:
-            output.answer(f"{one.operator}\t{one.rank}\t{one.verdict}")
+        for one in told["changed"] if earlier is not None else told["operators"]:
+            verdict = f"{one['before']}\t{one['after']}" if earlier is not None else one["verdict"]
+            output.answer(f"{one['operator']}\t{one['rank']}\t{verdict}")
     elif output.talks:
         _table(found, told, output.console())
+        if earlier is not None:
+            _changes(told, output.console())
+
+
+def _table_in(path: str) -> dict[str, Any]:
+    """A table that --json has written."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise LayoutError(f"{path} is no JSON: {error}") from error
+    if not isinstance(found, dict) or "operators" not in found:
+        raise LayoutError(f"{path} is no table of operators; relayout audit --operators --json {path} writes one")
+    return found
+
+
+def _changes(told: dict[str, Any], console: Console) -> None:
+    """What other verdicts there are."""
+    changed = told["changed"]
+    console.print(f"\nsince torch {told['since']}: {len(changed) or 'no'} changes", highlight=False)
+    for one in changed:
+        was = one["before"] or "not in the list"
+        console.print(f"  {one['operator']}, {one['rank']}-D: {was}, now {one['after']}", highlight=False)
 
 
 def _table(found: tuple[Covered, ...], told: dict[str, Any], console: Console) -> None:

@@ -48,7 +48,8 @@ from relayout.reorder.attributes import Attributes
 from relayout.reorder.conversion import Conversion
 from relayout.targets.processors import count
 from relayout.tensor import Tensor, address, as_bytes
-from relayout.torch.memory import large_pages, touched
+from relayout.torch.memory import large_pages
+from relayout.torch.segments import shared
 
 __all__ = ["STACKED", "Collate"]
 
@@ -204,14 +205,13 @@ class Collate:
     def _batch(self, parts: Sequence[Any], many: int, dims: tuple[int, ...]) -> Any:
         """The batch of pictures, one by one or all in one array."""
         height, width, channels = dims
-        out = _empty((many, channels, height, width), self.dtype, self.memory_format)
+        out, target = _empty((many, channels, height, width), self.dtype, self.memory_format)
         if not out.numel():
             return out
         n, c, h, w = out.stride()
         whole = parts[0].ndim == 4
         sizes, steps = ((many, *dims), (n, h, w, c)) if whole else (dims, (h, w, c))
         plan = _plan(sizes, steps, self.dtype, self.scale, self.mean, self.std, torch.get_num_threads())
-        target = out.data_ptr()
         for part in parts:
             given = _contiguous(part)
             source = given.data_ptr() if isinstance(given, torch.Tensor) else address(given)
@@ -249,13 +249,14 @@ def _contiguous(picture: Any) -> Any:
     return picture.contiguous()
 
 
-def _empty(dims: tuple[int, ...], dtype: torch.dtype, memory_format: torch.memory_format) -> Any:
-    """Memory for a batch; in a worker process memory that the main process has, too."""
+def _empty(dims: tuple[int, ...], dtype: torch.dtype, memory_format: torch.memory_format) -> tuple[Any, int]:
+    """A batch, and where to write it; in a worker process in memory that the main process has, too."""
     if get_worker_info() is None:
-        return large_pages(torch.empty(dims, dtype=dtype, memory_format=memory_format, device="cpu"))
-    storage = touched(torch.UntypedStorage._new_shared(prod(dims) * dtype.itemsize, device="cpu"))
+        out = large_pages(torch.empty(dims, dtype=dtype, memory_format=memory_format, device="cpu"))
+        return out, out.data_ptr()
+    storage, target = shared(prod(dims) * dtype.itemsize)
     strides = rules.strides_for(dims, _FORMATS[memory_format])
-    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, dims, strides)
+    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, dims, strides), target
 
 
 @lru_cache(maxsize=256)

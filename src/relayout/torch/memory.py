@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-__all__ = ["LARGE", "large_pages", "touched"]
+__all__ = ["LARGE", "POPULATE_WRITE", "large_pages", "touched"]
 
 LARGE: Final = 1 << 22
 """Bytes from which on it pays, as NumPy has it too."""

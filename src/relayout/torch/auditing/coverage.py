@@ -19,17 +19,18 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
+from relayout.errors import LayoutError
 from relayout.pytorch import suggest_memory_format
 from relayout.torch.auditing.cases import CASES, CHANNELS, SIZE, Case, names
 from relayout.torch.auditing.seen import CHANNELS_LAST, format_of
 from relayout.torch.auditing.watching import Watch
 
-__all__ = ["VERDICTS", "Covered", "covered", "document", "verdict_of"]
+__all__ = ["VERDICTS", "Changed", "Covered", "changed", "covered", "document", "verdict_of"]
 
 VERDICTS = ("refuses", "loses", "ambiguous", "other", "gaps", "keeps")
 """From the worst to the best: of two runs the worse one counts."""
@@ -126,3 +127,53 @@ def document(found: Iterable[Covered]) -> dict[str, Any]:
         },
         "operators": [one._asdict() for one in rows],
     }
+
+
+class Changed(NamedTuple):
+    """An operator of which two versions of PyTorch make different things."""
+
+    operator: str
+    text: str
+    rank: int
+    before: str
+    """The earlier verdict; empty where there is none of that operator."""
+    after: str
+
+
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Changed, ...]:
+    """Compare two tables.
+
+    Parameters
+    ----------
+    before, after : mapping
+        What :func:`document` has made, under two versions of PyTorch.
+
+    Returns
+    -------
+    tuple of Changed
+        In the order of the later table; what only the earlier one has is not told.
+
+    Raises
+    ------
+    LayoutError
+        One of them is no such table.
+
+    Examples
+    --------
+    >>> row = {"operator": "roll", "rank": 4, "text": "x.roll(1, 2)"}
+    >>> made = [{"operators": [{**row, "verdict": verdict}]} for verdict in ("loses", "keeps")]
+    >>> changed(*made)
+    (Changed(operator='roll', text='x.roll(1, 2)', rank=4, before='loses', after='keeps'),)
+    """
+    try:
+        earlier = {(one["operator"], one["rank"]): one["verdict"] for one in before["operators"]}
+        return tuple(
+            Changed(one["operator"], one["text"], one["rank"], was, one["verdict"])
+            for one in after["operators"]
+            if (was := earlier.get((one["operator"], one["rank"]), "")) != one["verdict"]
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise LayoutError(
+            "a table of operators is what relayout audit --operators --json writes, with operator, rank and "
+            f"verdict of each; this one has none ({type(error).__name__}: {error})"
+        ) from error
