@@ -374,7 +374,12 @@ def torch_operators_counts() -> str:
     """How many operators there are of each verdict, in each version."""
     verdicts = ("keeps", "loses", "ambiguous", "gaps", "other", "refuses")
     rows = [
-        [found["torch"], f"{rank}-D", str(sum(counts.values())), *(str(counts.get(one, 0)) for one in verdicts)]
+        [
+            found["torch"],
+            f"{rank}-D",
+            str(sum(counts.values())),
+            *(str(counts.get(one, 0)) for one in verdicts),
+        ]
         for found in _operator_tables()
         for rank, counts in found["counts"].items()
     ]
@@ -384,7 +389,9 @@ def torch_operators_counts() -> str:
 def torch_operators_changes() -> str:
     """The operators of which versions make different things."""
     tables = _operator_tables()
-    verdicts = [{(one["operator"], one["rank"]): one["verdict"] for one in found["operators"]} for found in tables]
+    verdicts = [
+        {(one["operator"], one["rank"]): one["verdict"] for one in found["operators"]} for found in tables
+    ]
     rows = []
     for one in tables[0]["operators"] if tables else ():
         told = [known.get((one["operator"], one["rank"]), "-") for known in verdicts]

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 import relayout.torch as rt  # noqa: E402 - after the check
 from relayout.cli import application  # noqa: E402
+from relayout.errors import LayoutError  # noqa: E402
 from relayout.torch.auditing.cases import CASES, names  # noqa: E402
 from relayout.torch.auditing.coverage import VERDICTS, changed, covered, document, verdict_of  # noqa: E402
 
@@ -211,7 +212,10 @@ def test_a_model_that_raises_is_told_until_there(network: Path) -> None:
     [
         (("audit",), "give MODULE:FUNCTION, or --operators"),
         (("audit", "--operators", "a:b"), "give MODULE:FUNCTION, or --operators"),
-        (("audit", "network_to_audit:make", "--since", "network_to_audit.py"), "--since goes with --operators"),
+        (
+            ("audit", "network_to_audit:make", "--since", "network_to_audit.py"),
+            "--since goes with --operators",
+        ),
         (("audit", "nothing"), "'nothing' is no MODULE:FUNCTION"),
         (("audit", "nothing_here:make"), "there is no module nothing_here"),
         (("audit", "nothing_here.py:make"), "there is no file nothing_here.py"),

@@ -44,7 +44,7 @@ PLAIN, IN_PLACE = "PyTorch", "PyTorch in place"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIZE, MANY, BATCHES, WORKERS = 224, 32, 4, (0, 2)
 TIMES = 4
-"""How often a data set of a loader has each of its pictures, so that an epoch is long beside its beginning."""
+"""How often a data set of a loader has each of its pictures, so that an epoch outweighs its beginning."""
 EPOCHS = 5
 """Of each loader before it is timed: every process has chosen its schedules by then."""
 FEW = 1 << 18

@@ -225,7 +225,9 @@ def _table_in(path: str) -> dict[str, Any]:
     except ValueError as error:
         raise LayoutError(f"{path} is no JSON: {error}") from error
     if not isinstance(found, dict) or "operators" not in found:
-        raise LayoutError(f"{path} is no table of operators; relayout audit --operators --json {path} writes one")
+        raise LayoutError(
+            f"{path} is no table of operators; relayout audit --operators --json {path} writes one"
+        )
     return found
 
 

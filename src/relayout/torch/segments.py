@@ -1,7 +1,7 @@
 """Shared memory for the batches of a worker process, used again once everybody else is through with it.
 
-A worker of a ``DataLoader`` hands a batch over without copying it: the batch lies in a file in memory, PyTorch
-sends the descriptor of that file, and the main process maps it. A new file for each batch is expensive. The
+A worker of a ``DataLoader`` hands a batch over without a copy: the batch lies in a file in memory, PyTorch
+sends the descriptor of that file, and the main process maps it. A new file for each batch is expensive: the
 system looks for a page for each 4 KiB, fills it with zeros, and takes it back when the batch is gone, which
 together takes longer than computing the batch.
 
@@ -16,9 +16,10 @@ way of a lock::
     main process    reads the batch, drops it: PyTorch unmaps and closes
     system          unlocks what nobody has open or mapped any more
 
-A lock of ``flock`` belongs to the open file description. To duplicate a descriptor, to send it and to map it
-all keep that same description open, in whatever process. So a segment is free exactly when there is neither a
-tensor nor a message left of its last batch, also where a process was killed or a batch was sent on to a third.
+A lock of ``flock`` belongs to the open file description, and whoever duplicates a descriptor, sends or maps
+it keeps that same description open, in whatever process. So a segment is free exactly when there is neither a
+tensor nor a message left of its last batch. That also holds where a process was killed, and where a batch was
+sent on to a third one.
 
 The worker writes by a mapping of its own, which stays. The one of the batch's storage is new in each batch;
 the worker never touches it.
