@@ -19,7 +19,7 @@ from relayout.errors import LayoutError, Unsupported
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.passes.blockwise import with_blockwise_products
 from relayout.jit.compile import assemble, compiled
-from relayout.kernels.blockwise.plan import LIMBS, Plan, weights_text
+from relayout.kernels.blockwise.plan import LIMBS, Plan, lines_of, side_of, weights_text
 from relayout.kernels.blockwise.product import PRODUCT, product_text
 from relayout.kernels.blockwise.source import SOURCE, source_text
 from relayout.ops.post_ops import BinaryOp
@@ -56,12 +56,13 @@ def meant(codes: Any, scale: Any, zeros: Any, bits: int, block: int) -> Any:
     seed=st.integers(0, 1 << 30),
     m=st.integers(1, 9),
     k=st.integers(1, 300),
-    n=st.integers(1, 70),
+    n=st.one_of(st.integers(1, 70), st.sampled_from([64, 100, 128, 250, 256])),
     bits=st.sampled_from([4, 8]),
     block=st.sampled_from([8, 16, 24, 32, 128, 256, 0]),
     zeros=st.booleans(),
     bias=st.booleans(),
     kind=st.sampled_from(["f32", "bf16", "f16"]),
+    scaled=st.sampled_from(["f32", "f32", "bf16", "f16"]),
     source_bits=st.sampled_from([8, 24]),
 )
 def test_agrees_with_the_definition(
@@ -74,6 +75,7 @@ def test_agrees_with_the_definition(
     zeros: bool,
     bias: bool,
     kind: str,
+    scaled: str,
     source_bits: int,
 ) -> None:
     block = block or k
@@ -81,9 +83,11 @@ def test_agrees_with_the_definition(
     source = rl.tensor(x, "ab", kind)
     free = rl.MemoryDesc((n, k), f"u{bits}", rl.any)
     added = rl.MemoryDesc((n,), "f32", "a") if bias else None
-    made = MatmulNBits(source.desc, free, None, zeros, added, block=block, source_bits=source_bits)
+    scales = rl.MemoryDesc(scale.shape, scaled, rl.any)
+    made = MatmulNBits(source.desc, free, scales, zeros, added, block=block, source_bits=source_bits)
     vector = np.random.default_rng(seed).standard_normal(n).astype(F32)
-    tables = [rl.tensor(scale, made.scale.tag)]
+    tables = [rl.tensor(scale, made.scale.tag, scaled)]
+    scale = tables[0].numpy().astype(F32)
     if zeros:
         tables.append(rl.tensor(points, made.zero_points.tag))
     given = [
@@ -120,19 +124,22 @@ def test_whole_numbers_are_exact(bits: int) -> None:
 @pytest.mark.parametrize("cpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "host"])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("limbs", [1, LIMBS])
-def test_all_instructions_have_the_same_sums(cpu: str, bits: int, limbs: int) -> None:
+@pytest.mark.parametrize(("m", "side"), [(3, 1), (1, 4), (6, 4), (1, 2)])
+def test_all_instructions_have_the_same_sums(cpu: str, bits: int, limbs: int, m: int, side: int) -> None:
     """Sums of bytes are exact, and f32 are added in one order: only roundings of products can differ."""
-    m, k, n, block = 3, 72, 37, 24
+    k, n, block = 72, 37 if side == 1 else 150, 24
     x, codes, scale, points = problem(7, m, k, n, bits, block)
     codes[:8], x[0] = (1 << bits) - 1, 2.0  # the largest sums
     if not host().triple.startswith("x86_64") or host().vector < (64 if cpu == "x86-64-v4" else 32):
         pytest.skip(f"no {cpu} here")
     results = []
-    for where in (machine("x86-64-v3"), host() if cpu == "host" else machine(cpu)):
-        plan = Plan(where, m, k, n, bits, block, limbs, "f32", "f32", (0, 4 * k), (0, 4 * n), True, False)
+    both = (machine("x86-64-v3"), 1), (host() if cpu == "host" else machine(cpu), side)
+    for where, many in both:
+        kinds, steps = ("f32", "f32"), ((0, 4 * k), (0, 4 * n))
+        plan = Plan(where, m, k, n, bits, block, limbs, *kinds, *steps, True, False, "f32", many)
         kernels = compiled(source_text(plan) + product_text(plan), [SOURCE, PRODUCT], where)
-        lanes = f"Ab{where.vector // 4}a"
-        weights = rl.tensor(codes, weights_text(bits, where), f"u{bits}")
+        lanes = lines_of(where, many, 2)
+        weights = rl.tensor(codes, weights_text(bits, where, many), f"u{bits}")
         tables = [rl.tensor(scale, lanes), rl.tensor(points, lanes)]
         room, result = np.zeros(plan.room, np.uint8), np.zeros((m, n), F32)
         listed = (ctypes.c_uint64 * 3)(*(one.buffer.ctypes.data for one in (weights, *tables)))
@@ -164,6 +171,27 @@ def test_any_number_of_threads_has_the_same_bits(m: int) -> None:
     )
     given = rl.tensor(x), rl.tensor(codes, made.weights.tag, "u4"), rl.tensor(scale, made.scale.tag)
     np.testing.assert_array_equal(made(*given, threads=1).numpy(), made(*given, threads=2).numpy())
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_weights_of_all_widths_are_read_as_they_are(bits: int) -> None:
+    """Registers of outputs side by side: one, two or four. The bits of results do not depend on it."""
+    x, codes, scale, points = problem(9, 1, 96, 256, bits, 32)
+    results = []
+    for side in (1, 2, 4):
+        form = weights_text(bits, host(), side)
+        weights = rl.MemoryDesc(codes.shape, f"u{bits}", form)
+        made = MatmulNBits(rl.MemoryDesc(x.shape, "f32", "ab"), weights, None, True, block=32)
+        assert made.weights.tag == form
+        assert made.scale.tag == made.zero_points.tag == lines_of(host(), side, 2)
+        given = [rl.tensor(x), rl.tensor(codes, form, f"u{bits}")]
+        given += [rl.tensor(scale, made.scale.tag), rl.tensor(points, made.zero_points.tag)]
+        assert "in order" not in str(made._compiled())
+        results.append(made(*given).numpy())
+    free = MatmulNBits(rl.MemoryDesc(x.shape, "f32", "ab"), rl.MemoryDesc(codes.shape, f"u{bits}", rl.any), block=32)
+    assert free.weights.tag == weights_text(bits, host(), side_of(256, host()))
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
 
 
 def test_numbers_that_are_none() -> None:

@@ -52,9 +52,11 @@ class MatmulNBits(Primitive):
         ``m`` rows of ``k``, in f32, bf16 or f16.
     weights : MemoryDesc
         ``n`` rows of ``k``, in u4 or u8: each output has a row, as ONNX Runtime has it. ``any`` is the format
-        that the instruction wants, ``AB16a8b`` for 4 bits in registers of 16 lanes.
+        that kernels read best: a word of each output of several registers, ``AB64a8b`` for 4 bits in four
+        registers of 16 lanes, ``AB16a8b`` where so many outputs would be padding for the most part. Kernels
+        read both.
     scale : MemoryDesc, optional
-        ``n`` rows with an f32 for each block; without it in the format that kernels read.
+        ``n`` rows with an f32, bf16 or f16 for each block; without it f32 in the format that kernels read.
     zero_points : MemoryDesc or True, optional
         The same in u8; True: in the format that kernels read. Without zero points it is 8 for u4, and 128 for
         u8.
@@ -125,15 +127,16 @@ class MatmulNBits(Primitive):
             raise LayoutError(f"{self.kind}: source_bits is 8 or 24, not {source_bits!r}")
         blocks = -(-k // block)
         known = {"src": _rows(src), "weights": _weights(weights)}
-        known["scale"] = _table(scale or MemoryDesc((n, blocks), "f32", any_format))
+        side = _side(known["weights"])
+        known["scale"] = _table(scale or MemoryDesc((n, blocks), "f32", any_format), side)
         if zero_points:
-            known["zero_points"] = _table(points or MemoryDesc((n, blocks), "u8", any_format))
+            known["zero_points"] = _table(points or MemoryDesc((n, blocks), "u8", any_format), side)
         if bias is not None:
-            known["bias"] = _table(bias)
-        wanted = {"scale": ("f32", (n, blocks)), "zero_points": ("u8", (n, blocks)), "bias": ("f32", (n,))}
-        for name, (dtype, dims) in wanted.items():
-            if name in known and (known[name].dims != dims or known[name].dtype.name != dtype):
-                what = f"{dtype} {'x'.join(map(str, dims))}"
+            known["bias"] = _table(bias, side)
+        wanted = {"scale": (FLOATS, (n, blocks)), "zero_points": (("u8",), (n, blocks)), "bias": (("f32",), (n,))}
+        for name, (kinds, dims) in wanted.items():
+            if name in known and (known[name].dims != dims or known[name].dtype.name not in kinds):
+                what = f"{', '.join(kinds)} {'x'.join(map(str, dims))}"
                 raise LayoutError(f"{self.kind}: {name} {known[name]} must be {what}, for blocks of {block}")
         dst = _rows(dst or MemoryDesc((m, n), src.dtype, any_format))
         if dst.dims != (m, n) or dst.dtype.name not in FLOATS:
@@ -159,13 +162,12 @@ class MatmulNBits(Primitive):
         from relayout.primitives.program import Program
 
         given = {name: desc for name, desc in self.descs.items() if name in NAMES}
+        side = _side(self.weights)
         wanted = {
             "src": given["src"] if _is_rows(given["src"]) else _plain(given["src"]),
-            "weights": _weights(MemoryDesc(self.weights.dims, self.weights.dtype, any_format)),
-            **{n: _table(MemoryDesc(d.dims, d.dtype, any_format)) for n, d in given.items() if n in TABLES},
+            "weights": _packed(self.weights, side),
+            **{n: _table(_free(desc), side) for n, desc in given.items() if n in TABLES},
         }
-        if "bias" in given:
-            wanted["bias"] = _table(MemoryDesc(self.bias.dims, self.bias.dtype, any_format))
         target = dst if _is_rows(dst) else _plain(dst)
         programs, scratch, names = [], {}, {}
         for name, desc in wanted.items():
@@ -223,6 +225,8 @@ class MatmulNBits(Primitive):
             _steps(dst),
             zeros,
             bias,
+            self.scale.dtype.name,
+            _side(self.weights),
         )
 
         def made() -> Module:
@@ -231,7 +235,7 @@ class MatmulNBits(Primitive):
         (limbs, product), _ = recalled(repr(("blockwise", plan)), LOADED, made, plan.machine)
         many = threads.count()
         cut = min(m, parts_of(m * k * 4, many))
-        parts = parts_of_tasks(plan.tasks, plan.size, many)
+        parts = parts_of_tasks(plan.groups, plan.size, many)
         shared = parts > 1 and computes_enough(self.flops, plan.size)
         operands = "weights", "scale", *(["zero_points"] * zeros), *(["bias"] * bias)
         steps = (
@@ -253,8 +257,8 @@ class MatmulNBits(Primitive):
 PRODUCTS = 8e10
 """Operations in a second: what is counted on where many rows make a product slower than its bytes."""
 
-TABLES = "scale", "zero_points"
-NAMES = "src", "weights", *TABLES, "bias"
+TABLES = "scale", "zero_points", "bias"
+NAMES = "src", "weights", *TABLES
 
 
 def _rows(desc: MemoryDesc) -> MemoryDesc:
@@ -264,23 +268,45 @@ def _rows(desc: MemoryDesc) -> MemoryDesc:
 
 @locked
 def _weights(desc: MemoryDesc) -> MemoryDesc:
-    """What kernels read, if the format is open."""
+    """What kernels read best, if the format is open."""
+    return _packed(desc, _side(desc)) if desc.layout is None else desc
+
+
+def _packed(desc: MemoryDesc, side: int) -> MemoryDesc:
+    """Weights with so many registers of outputs side by side."""
     from relayout.kernels.blockwise.plan import weights_text
     from relayout.targets.machine import host
 
-    if desc.layout is not None:
-        return desc
-    return MemoryDesc(desc.dims, desc.dtype, weights_text(desc.dtype.bits, host()))
+    return MemoryDesc(desc.dims, desc.dtype, weights_text(desc.dtype.bits, host(), side))
 
 
 @locked
-def _table(desc: MemoryDesc) -> MemoryDesc:
-    """The same for scales, zero points and biases: those of a register of outputs side by side."""
+def _side(weights: MemoryDesc) -> int:
+    """How many registers of outputs are side by side, or best would be."""
+    from relayout.kernels.blockwise.plan import SIDES, side_of
+    from relayout.targets.machine import host
+
+    if weights.layout is not None:
+        for side in SIDES:
+            if weights.layout.same_bytes(_packed(weights, side).layout):
+                return side
+    return side_of(weights.dims[0], host())
+
+
+@locked
+def _table(desc: MemoryDesc, side: int) -> MemoryDesc:
+    """Scales, zero points and biases in the format that goes with it, if theirs is open."""
+    from relayout.kernels.blockwise.plan import lines_of
     from relayout.targets.machine import host
 
     if desc.layout is not None:
         return desc
-    return MemoryDesc(desc.dims, desc.dtype, f"A{'b' * (len(desc.dims) - 1)}{host().vector // 4}a")
+    return MemoryDesc(desc.dims, desc.dtype, lines_of(host(), side, len(desc.dims)))
+
+
+def _free(desc: MemoryDesc) -> MemoryDesc:
+    """Any format."""
+    return MemoryDesc(desc.dims, desc.dtype, any_format)
 
 
 def _plain(desc: MemoryDesc) -> MemoryDesc:

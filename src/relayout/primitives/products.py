@@ -499,8 +499,12 @@ def _text_of(plan: Direct | Depthwise, problem: Problem, epilogue: Epilogue) -> 
     from relayout.kernels.conv.amx_text import amx_module
     from relayout.kernels.conv.convolution import module, rows_of
     from relayout.kernels.conv.depthwise import Depthwise
+    from relayout.kernels.conv.depthwise_bytes import DepthwiseBytes
+    from relayout.kernels.conv.depthwise_bytes_text import bytes_module
     from relayout.kernels.conv.depthwise_text import depthwise_module
 
+    if isinstance(plan, DepthwiseBytes):
+        return partial(bytes_module, plan, epilogue)
     if isinstance(plan, Depthwise):
         return partial(depthwise_module, plan, epilogue)
     rows = rows_of(plan, problem, epilogue)

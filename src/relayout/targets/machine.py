@@ -107,7 +107,7 @@ class Machine(NamedTuple):
         """Whether it has some instructions, by LLVM's name of the feature.
 
         Of a processor that is asked for by name LLVM does not say so; :data:`PRODUCTS` does, for instructions
-        that add up products of narrow numbers.
+        that add up products of narrow numbers, and permutations of bytes.
 
         >>> machine("znver4").has("avx512vnni"), machine("x86-64-v4").has("avx512vnni")
         (True, False)
@@ -125,7 +125,7 @@ class Machine(NamedTuple):
         >>> [machine("x86-64-v3").permutes(16), *(machine("x86-64-v4").permutes(bits) for bits in (8, 16))]
         [False, False, True]
         """
-        return self.vector == 64 and (bits > 8 or "+avx512vbmi" in self.features.split(","))
+        return self.vector == 64 and (bits > 8 or self.has("avx512vbmi"))
 
     def bounds(self, what: str) -> tuple[int, int]:
         """Between which sizes a threshold lies, whatever will be measured; in bytes.
@@ -284,6 +284,7 @@ PRODUCTS = {
         *("cascadelake", "cooperlake", "icelake-client", "icelake-server", "tigerlake", "rocketlake"),
         *("znver4", *XEONS),
     ),
+    "avx512vbmi": ("icelake-client", "icelake-server", "tigerlake", "rocketlake", "znver4", *XEONS),
     "avx512bf16": ("cooperlake", "znver4", *XEONS),
     "avx512fp16": XEONS,
     "avxvnni": ("alderlake", "raptorlake", "meteorlake", *NEW_CORES, *XEONS),
@@ -295,7 +296,8 @@ PRODUCTS = {
     "i8mm": MATRICES,
     "bf16": MATRICES,
 }
-"""Which of these processors add up products of narrow numbers, and with what, by LLVM's names of features."""
+"""Which of these processors add up products of narrow numbers, and with what, or permute bytes of wide
+registers (``avx512vbmi``); by LLVM's names of features."""
 
 
 @lru_cache(maxsize=16)

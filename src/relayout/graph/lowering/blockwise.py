@@ -41,7 +41,7 @@ def product(case: Case) -> list[Way] | None:
     block = int(case.attributes["block_size"])
     descs = (
         MemoryDesc((n, k), weights.dtype, any_format),
-        None,
+        MemoryDesc(scale.dims, scale.dtype, any_format),
         points is not None,
         None if bias is None else MemoryDesc((n,), "f32", any_format),
     )
@@ -59,14 +59,15 @@ def product(case: Case) -> list[Way] | None:
 
     source, target = row_major(src.dims, src.dtype), row_major(case.out.dims, case.out.dtype)
     read = {**wanted(case, steps, target), src.name: source}
-    cost = _cost((rows, k), n, src.dtype, weights.dtype, block) + sum(
+    cost = _cost((rows, k), n, src.dtype, weights.dtype, scale.dtype, block) + sum(
         moving(row_major(s.operand.dims, s.operand.dtype)) for s in steps if s.operand is not None
     )
     return [Way(read, (target,), cost, make)]
 
 
 @kept("matrix product of few bits")
-def _cost(src: tuple[int, int], outputs: int, dtype: str, weights: str, block: int) -> float:
+def _cost(src: tuple[int, int], outputs: int, dtype: str, weights: str, scale: str, block: int) -> float:
     """Seconds of a product."""
     free = MemoryDesc((outputs, src[1]), weights, any_format)
-    return primitives.MatmulNBits(row_major(src, dtype), free, block=block)._cost()[0]
+    scales = MemoryDesc((outputs, -(-src[1] // block)), scale, any_format)
+    return primitives.MatmulNBits(row_major(src, dtype), free, scales, block=block)._cost()[0]

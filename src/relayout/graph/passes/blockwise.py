@@ -113,7 +113,7 @@ def _weights(real: Node, around: Around, turned: bool) -> tuple[Array, Array, Ar
     half = HALF[codes.dtype.name]
     return (
         _unsigned(codes if turned else codes.T, half),
-        np.ascontiguousarray(tables[0], np.float32),
+        np.ascontiguousarray(tables[0]),  # f32, or as narrow as the model has them
         _shifted(tables[1], half),
         block,
     )

@@ -7,6 +7,10 @@ record, and of each row one record after the other::
 
 A sum begins with minus the zero point times the sum of the limbs. Where all zero points are alike that is
 stored; else it is minus the sum alone, and the product multiplies.
+
+Weights have several registers of outputs *side by side*: ``AB64a8b`` has a word of 64 outputs, four registers,
+before the next eight inputs. So the words of the source, which are spread over a register each, are loaded
+once for all four; and what is read is one stream of memory, the longer the better it is fetched in advance.
 """
 
 from __future__ import annotations
@@ -14,13 +18,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from relayout.dtypes import dtype
+from relayout.kernels.conv.tile import registers_of
 from relayout.targets.machine import Machine
 
-__all__ = ["GROUP", "LIMBS", "Plan", "chunk_of", "weights_text"]
+__all__ = ["GROUP", "LIMBS", "Plan", "chunk_of", "lines_of", "side_of", "weights_text"]
 
 LIMBS = 3  # bytes into which an f32 is cut
 MOST = 128  # inputs of a chunk: the fewer, the closer they are to the largest of them
 GROUP = 8  # inputs that are read at once: those of a word of 4-bit weights
+SIDES = 4, 2, 1  # registers of outputs that may be side by side
+PADDED = 16  # at most one register in so many is padding
+MOST_ROWS = 4  # of a tile
 
 
 def chunk_of(block: int, inputs: int) -> int:
@@ -34,14 +42,40 @@ def chunk_of(block: int, inputs: int) -> int:
     return next((n for n in range(MOST, 0, -GROUP) if block % n == 0), 0)
 
 
-def weights_text(bits: int, machine: Machine, axes: str = "ab") -> str:
-    """The format of weights, outputs by inputs: a word of each output of a register, side by side.
+def side_of(outputs: int, machine: Machine) -> int:
+    """How many registers of outputs are best side by side: the more, unless much of it were padding.
+
+    Three sums for each of four registers take 12 of 32; where there are 16, two are side by side.
 
     >>> from relayout.targets.machine import machine
-    >>> weights_text(4, machine("znver4")), weights_text(8, machine("x86-64-v3"))
-    ('AB16a8b', 'AB8a4b')
+    >>> [side_of(n, machine("znver4")) for n in (48, 64, 80, 4096, 4100)]
+    [1, 4, 1, 4, 4]
+    >>> side_of(4096, machine("x86-64-v3"))
+    2
     """
-    return f"AB{machine.vector // 4}a{32 // bits}b"
+    groups = -(-outputs // (machine.vector // 4))
+    most = registers_of(machine) // 8
+    return next(n for n in SIDES if n <= most and -(-groups // n) * n <= groups + groups // PADDED)
+
+
+def weights_text(bits: int, machine: Machine, side: int = 1) -> str:
+    """The format of weights, outputs by inputs: a word of each output of some registers, side by side.
+
+    >>> from relayout.targets.machine import machine
+    >>> weights_text(4, machine("znver4"), 4), weights_text(8, machine("x86-64-v3"))
+    ('AB64a8b', 'AB8a4b')
+    """
+    return f"AB{side * machine.vector // 4}a{32 // bits}b"
+
+
+def lines_of(machine: Machine, side: int, axes: int) -> str:
+    """The format of scales, zero points and biases: those of some registers of outputs side by side.
+
+    >>> from relayout.targets.machine import machine
+    >>> lines_of(machine("znver4"), 4, 2), lines_of(machine("znver4"), 1, 1)
+    ('Ab64a', 'A16a')
+    """
+    return f"A{'b' * (axes - 1)}{side * machine.vector // 4}a"
 
 
 class Plan(NamedTuple):
@@ -66,6 +100,10 @@ class Plan(NamedTuple):
     zeros: bool
     """Whether zero points are read; else they are half of the range."""
     bias: bool
+    scale: str = "f32"
+    """The data type of scales."""
+    side: int = 1
+    """Registers of outputs that are side by side in memory."""
 
     @property
     def lanes(self) -> int:
@@ -74,22 +112,21 @@ class Plan(NamedTuple):
 
     @property
     def groups(self) -> int:
-        """Registers of outputs."""
-        return -(-self.outputs // self.lanes)
+        """Registers of outputs side by side, how often."""
+        return -(-self.outputs // (self.lanes * self.side))
 
     @property
-    def together(self) -> int:
-        """How many of them a tile has.
+    def tile(self) -> tuple[int, int]:
+        """Registers of outputs, and rows, whose sums are made at a time.
 
-        Two share the words of the source. With one row, which is read at the speed of memory, there is one:
-        a single stream of weights is fetched in advance with fewer gaps.
+        One row takes all outputs that are side by side. With more, two registers of outputs share the words
+        of the source, and as many rows as there is room for share the weights that have been taken apart.
         """
-        return 1 if self.rows == 1 else 2
-
-    @property
-    def tasks(self) -> int:
-        """What threads share."""
-        return -(-self.groups // self.together)
+        if self.rows == 1:
+            return self.side, 1
+        together = min(self.side, 2)
+        room = registers_of(self.machine) * 3 // 4 // (together * self.limbs)
+        return together, max(1, min(room, MOST_ROWS, self.rows))
 
     @property
     def word(self) -> int:
@@ -100,6 +137,11 @@ class Plan(NamedTuple):
     def words(self) -> int:
         """Words of each output."""
         return -(-self.inputs // self.word)
+
+    @property
+    def line(self) -> int:
+        """Bytes of the words of all outputs that are side by side."""
+        return self.side * self.machine.vector
 
     @property
     def chunk(self) -> int:
@@ -139,7 +181,7 @@ class Plan(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes that the product reads and writes."""
-        weights = self.groups * self.words * self.machine.vector
-        tables = self.groups * self.lanes * self.blocks * (5 if self.zeros else 4)
+        weights = self.groups * self.words * self.line
+        tables = self.groups * self.side * self.lanes * self.blocks * (dtype(self.scale).bits // 8 + self.zeros)
         rows = self.rows * (self.inputs * dtype(self.src).bits + self.outputs * dtype(self.dst).bits) // 8
         return weights + tables + rows

@@ -5,8 +5,11 @@ each with all rows; ``ops`` lists the addresses of weights, scales, zero points 
 any. So whichever thread computes an output, it is computed in the same order: the bits don't depend on the
 number of threads.
 
-A tile is two registers of outputs by two rows; with one row it is one register. The sums of a tile are those
-of all limbs, and weights that have been taken apart serve both rows.
+A tile (:attr:`.plan.Plan.tile`) is some registers of outputs by some rows. The sums of a tile are those of all
+limbs; a word of the source serves all of its registers, and weights that have been taken apart all of its
+rows. The sums of three limbs become one f32 with two roundings::
+
+    2**16 sum2 + (sum0 + 2**8 sum1)        in brackets: whole numbers below 2**31
 """
 
 from __future__ import annotations
@@ -17,21 +20,21 @@ from typing import NamedTuple
 
 from relayout.dtypes import dtype
 from relayout.ir.builder import Function
-from relayout.ir.conversions import from_f32
+from relayout.ir.conversions import from_f32, to_f32
 from relayout.ir.kernel import kernel, tasks
-from relayout.ir.types import FLOAT, I8, I32, I64, PTR, Value, constant, vector
+from relayout.ir.types import FLOAT, I8, I32, I64, PTR, Value, constant, integer, vector
 from relayout.ir.vectors import pieces_of, store_pieces
-from relayout.kernels.blockwise.dots import declared, dot
+from relayout.kernels.blockwise.dots import by_zero, declared, dot
 from relayout.kernels.blockwise.plan import Plan
 
 __all__ = ["PRODUCT", "product_text"]
 
 PRODUCT = "product"
-ROWS = 2  # of a tile
 AHEAD = 12 << 10  # bytes: so far in front of what is read weights are asked for, three pages further
 NEAR = 2
 """The cache that they are asked into, as LLVM counts: the second. The first has too few misses at a time."""
 LOWER = 0x0F0F0F0F
+UNROLLED = 96  # dot products of a turn of the loop over the words of a chunk, at most
 
 
 def product_text(plan: Plan) -> str:
@@ -62,37 +65,34 @@ class _Writer:
         weights, scales, *rest = given
         zeros = rest.pop(0) if plan.zeros else None
         bias = rest.pop(0) if plan.bias else None
+        outputs = plan.lanes * plan.side
 
-        def places(group: Value) -> _Places:
-            lanes = plan.lanes
+        def places(group: Value, register: int) -> _Places:
+            """Those of a register of a group."""
+            at = register * plan.lanes
+
+            def inside(table: Value, blocks: int, size: int) -> Value:
+                return b.gep(b.gep(table, group, blocks * outputs * size), at * size)
+
             return _Places(
-                b.gep(weights, group, plan.words * plan.machine.vector),
-                b.gep(scales, group, plan.blocks * 4 * lanes),
-                None if zeros is None else b.gep(zeros, group, plan.blocks * lanes),
-                None if bias is None else b.gep(bias, group, 4 * lanes),
-                b.mul(group, lanes),
+                inside(weights, plan.words, 4),
+                inside(scales, plan.blocks, dtype(plan.scale).bits // 8),
+                None if zeros is None else inside(zeros, plan.blocks, 1),
+                None if bias is None else inside(bias, 1, 4),
+                b.add(b.mul(group, outputs), at),
             )
 
-        def task(number: Value) -> None:
-            together = plan.together
-            group = b.mul(number, together)
-            several = [places(b.add(group, k)) for k in range(together)]
-            if together == 1:
-                return self.rows(several)
-            full = b.icmp("sle", group, plan.groups - together)
-            if plan.groups >= together:
-                b.when(full, lambda: self.rows(several))
-            if plan.groups % together:
-                b.when(b.not_(full), lambda: self.rows(several[:1]))
-            return None
+        def task(group: Value) -> None:
+            together, _ = plan.tile
+            for first in range(0, plan.side, together):
+                self.rows([places(group, first + k) for k in range(together)])
 
-        tasks(b, plan.tasks, task)
+        tasks(b, plan.groups, task)
         return declared(plan.machine) + b.text()
 
     def rows(self, several: Sequence[_Places]) -> None:
         """Some registers of outputs of all rows."""
-        rows = self.plan.rows
-        tile = min(ROWS, rows)
+        rows, (_, tile) = self.plan.rows, self.plan.tile
         self.b.loop(0, rows // tile * tile, tile, lambda row: self.tile(several, row, tile))
         if rows % tile:
             self.tile(several, constant(I64, rows // tile * tile), rows % tile)
@@ -123,44 +123,72 @@ class _Writer:
                 self.stored(next(made), b.gep(to, at.first, dtype(plan.dst).bits // 8), at)
 
     def stored(self, x: Value, to: Value, at: _Places) -> None:
-        """Write a register of results; of the last one those that there are."""
+        """Write a register of results, those that there are."""
         b, plan, kind = self.b, self.plan, dtype(self.plan.dst)
         made, size = from_f32(b, x, kind), kind.bits // 8
         rest = plan.outputs % plan.lanes
         whole, part = (
             partial(store_pieces, b, made, to, pieces_of(0, n, 0, size)) for n in (plan.lanes, rest)
         )
-        if not rest:
-            whole()
-        elif plan.groups == 1:
-            part()
-        else:
-            inside = b.icmp("slt", at.first, plan.outputs - rest)
-            b.when(inside, whole)
-            b.when(b.not_(inside), part)
+        if plan.groups * plan.side * plan.lanes == plan.outputs:
+            return whole()
+        b.when(b.icmp("sle", at.first, plan.outputs - plan.lanes), whole)
+        if rest:
+            b.when(b.icmp("eq", at.first, plan.outputs - rest), part)
+        return None
 
     def chunk(
         self, several: Sequence[_Places], sources: Sequence[Value], c: Value, inputs: int, sums: list[Value]
     ) -> list[Value]:
         """The sums with the products of a chunk added."""
         b, plan = self.b, self.plan
-        limbs, width = range(plan.limbs), plan.machine.vector
         block = b.udiv(c, plan.each)
-        weights = [b.gep(at.weights, c, plan.chunk // plan.word * width) for at in several]
+        weights = [b.gep(at.weights, c, plan.chunk // plan.word * plan.line) for at in several]
         ends = [b.gep(x, plan.limbs * plan.chunk) for x in sources]
-        begin = [[self.everywhere(b.gep(end, 4 + 4 * k)) for k in limbs] for end in ends]
-        found: list[list[list[Value]]] = []  # of each register, of each row, of each limb
+        begin = [self.everywhere(b.gep(end, 4 + 4 * k)) for end in ends for k in range(plan.limbs)]
+        found: list[Value] = []  # of each register, of each row, of each limb
         for at in several:
             if at.zeros is None:
-                found.append([list(each) for each in begin])
+                found += begin
                 continue
-            zeros = b.load(vector(plan.lanes, I8), b.gep(at.zeros, block, plan.lanes), 1)
+            zeros = b.load(vector(plan.lanes, I8), b.gep(at.zeros, block, plan.lanes * plan.side), 1)
             points = b.zext(zeros, I32)
-            found.append([[b.mul(points, x) for x in each] for each in begin])
-        for number in range(-(-inputs // plan.word)):
-            words = [b.load(self.whole, b.gep(x, number * width), 4) for x in weights]
-            for x in weights:
-                b.prefetch(b.gep(x, number * width + AHEAD), NEAR)
+            found += [by_zero(b, points, x) for x in begin]
+        number = -(-inputs // plan.word)
+        some = max(1, UNROLLED // (len(found) * (2 if plan.bits == 4 else 1)))
+        while number % some:
+            some -= 1
+
+        def turn(first: Value, found: list[Value]) -> list[Value]:
+            here = [b.gep(x, first, plan.line) for x in weights]
+            places = [b.gep(x, first, plan.word) for x in sources]
+            return self.words(here, places, some, found)
+
+        found = b.repeat(0, number, some, found, turn, True)
+        factors = [b.splat(b.load(FLOAT, end, 4), plan.lanes) for end in ends]
+        out, before, made = [], iter(sums), iter(found)
+        for at in several:
+            size = dtype(plan.scale).bits // 8
+            scales = b.gep(at.scales, block, size * plan.lanes * plan.side)
+            if self.asks:
+                b.prefetch(b.gep(scales, self.ahead), NEAR)
+            kind = dtype(plan.scale)
+            scale = to_f32(b, b.load(vector(plan.lanes, integer(kind.bits)), scales, size), kind)
+            for factor in factors:
+                one = self.joined([next(made) for _ in range(plan.limbs)])
+                out.append(b.fmuladd(b.fmul(one, factor), scale, next(before)))
+        return out
+
+    def words(
+        self, weights: Sequence[Value], sources: Sequence[Value], count: int, found: list[Value]
+    ) -> list[Value]:
+        """The sums with some words of weights, and what they meet, added."""
+        b, plan = self.b, self.plan
+        found = list(found)
+        for number in range(count):
+            words = [b.load(self.whole, b.gep(x, number * plan.line), 4) for x in weights]
+            for x in weights if self.asks else ():
+                b.prefetch(b.gep(x, number * plan.line + AHEAD), NEAR)
             halves = [words]
             if plan.bits == 4:
                 halves = [
@@ -169,34 +197,33 @@ class _Writer:
                 ]
             for half, codes in enumerate(halves):
                 place = number * plan.word + 4 * half
-                for row, source in enumerate(sources):
-                    for limb in limbs:
-                        x = self.everywhere(b.gep(source, limb * plan.chunk + place))
-                        for made, each in zip(found, codes, strict=True):
-                            made[row][limb] = dot(b, made[row][limb], each, x, plan.bits)
-        factors = [b.splat(b.load(FLOAT, end, 4), plan.lanes) for end in ends]
-        out, before = [], iter(sums)
-        for at, made in zip(several, found, strict=True):
-            scales = b.gep(at.scales, block, 4 * plan.lanes)
-            b.prefetch(b.gep(scales, self.ahead), NEAR)
-            scale = b.load(self.sum, scales, 4)
-            for factor, one in zip(factors, made, strict=True):
-                out.append(b.fmuladd(b.fmul(self.joined(one), factor), scale, next(before)))
-        return out
+                for k, (source, limb) in enumerate((x, n) for x in sources for n in range(plan.limbs)):
+                    x = self.everywhere(b.gep(source, limb * plan.chunk + place))
+                    for register, each in enumerate(codes):
+                        at = register * len(sources) * plan.limbs + k
+                        found[at] = dot(b, found[at], each, x, plan.bits)
+        return found
+
+    @property
+    def asks(self) -> bool:
+        """Whether weights are asked for in advance: where they are read once, and little is computed."""
+        return self.plan.rows <= self.plan.tile[1]
 
     @property
     def ahead(self) -> int:
         """Bytes in front of which scales are asked for: as many blocks as weights are."""
-        weights = max(1, self.plan.block // self.plan.word) * self.plan.machine.vector
-        return max(1, AHEAD // weights) * 4 * self.plan.lanes
+        plan = self.plan
+        weights = max(1, plan.block // plan.word) * plan.line
+        return max(1, AHEAD // weights) * dtype(plan.scale).bits // 8 * plan.lanes * plan.side
 
     def joined(self, limbs: Sequence[Value]) -> Value:
         """The sums of all limbs as one, in f32."""
         b = self.b
-        x = b.sitofp(limbs[-1], FLOAT)
-        for one in reversed(limbs[:-1]):
-            x = b.fmuladd(x, constant(self.sum, 256.0), b.sitofp(one, FLOAT))
-        return x
+        if len(limbs) == 1:
+            return b.sitofp(limbs[0], FLOAT)
+        low, middle, high = limbs
+        low = b.add(low, b.shl(middle, 8))
+        return b.fmuladd(b.sitofp(high, FLOAT), constant(self.sum, 65536.0), b.sitofp(low, FLOAT))
 
     def everywhere(self, pointer: Value) -> Value:
         """A word in all lanes."""

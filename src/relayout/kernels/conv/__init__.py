@@ -20,6 +20,9 @@
 ``convolution``       the text of a direct convolution
 ``depthwise``         depthwise and grouped convolutions, whose groups are narrower than a vector: the plan
 ``depthwise_text``    and its text
+``depthwise_bytes``   the same in bytes, four taps in an instruction: the plan
+``depthwise_bytes_text``
+                      and its text
 ``gradient``          the gradient of weights: the plan
 ``gradient_text``     and its text
 ====================  =======================================================================================

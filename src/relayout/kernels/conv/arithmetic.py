@@ -9,8 +9,11 @@ A tile multiplies *some neighbouring input channels at once*, as many as the ins
     s8, s8              fours of u8 and of s8     s32    vpdpbusd, the source + 128    avx512vnni
     s8 or u8, s8        pairs of s16              s32    pmaddwd                       -
     s8 or u8, s8, few   f32                       f32    fused multiply-add            -
+    u8 or s8, s8,       fours of u8 and of s8     s32    vpdpbusd, four taps           avx512vnni,
+    depthwise                                                                          avx512vbmi
 
-The first line that fits is taken. All sums of integers are exact:
+The first line that fits is taken, and for depthwise convolutions the last one (:mod:`.depthwise_bytes`). All
+sums of integers are exact:
 
 * ``vpdpbusd`` adds four products, each of 17 bits, to 32 bits that wrap around. (Not ``vpdpbusds``, which
   saturates, and not ``vpmaddubsw``, whose sum of two products saturates at 16 bits.) A sum that s32 holds is
@@ -18,8 +21,8 @@ The first line that fits is taken. All sums of integers are exact:
 * The instruction takes its first operand as unsigned. A source of s8 is therefore shifted by 128 as it is
   loaded, one XOR with 0x80, and 128 times the sum of the weights is taken off the result. That is what a zero
   point of 128 would ask for, so both are one number, :attr:`Arithmetic.shift`; see :mod:`.offsets`.
-* The last line is for groups of few channels (depthwise), which have no pairs: all sums stay below 2**24, up
-  to which f32 has every integer.
+* The line of few is for groups of few channels, which have no pairs: all sums stay below 2**24, up to which
+  f32 has every integer.
 
 A sum of extremes can leave s32: of u8 after 65 793 products, of s8 after 131 071. So many have no arithmetic
 here, and are left to the definition.

@@ -17,6 +17,7 @@ from relayout.kernels.conv.arithmetic import dots_of
 from relayout.kernels.conv.cost import FACTS, Facts, Model
 from relayout.kernels.conv.depthwise import Depthwise, depthwise
 from relayout.kernels.conv.depthwise import cycles as alone_of
+from relayout.kernels.conv.depthwise_bytes import depthwise_bytes
 from relayout.kernels.conv.direct import Cut, Direct
 from relayout.kernels.conv.planning import Problem, nests, with_loops
 from relayout.targets.machine import Machine
@@ -57,7 +58,8 @@ def candidates(
     >>> 1 < len(found) <= MOST_CANDIDATES, len({str(one) for one in found}) == len(found)
     (True, True)
     """
-    narrow = list(depthwise(problem, machine, threads, facts))
+    ways = depthwise_bytes, depthwise
+    narrow = [found for way in ways for found in way(problem, machine, threads, facts)]
     packing = 0.0 if problem.given is None else problem.weights.nbytes / facts.copy
     found: list[tuple[float, Direct | Depthwise, Cut | None, object]] = [
         (cycles + packing, plan, None, plan.order) for plan, cycles in narrow

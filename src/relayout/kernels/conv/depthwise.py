@@ -56,7 +56,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
 from math import ceil, gcd, prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from relayout.dtypes import DType
 from relayout.ir.vectors import Piece
@@ -73,7 +73,7 @@ from relayout.layout.layout import Digit
 from relayout.records import dataclass, replace
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Depthwise", "Kind", "cycles", "depthwise"]
+__all__ = ["Depthwise", "Kind", "cycles", "depthwise", "run_of", "with_tasks"]
 
 MOST_KINDS = 6  # kinds of vectors; for each pair of a kind and a span there is a function
 MOST_SPANS = 8  # spans of a row
@@ -147,6 +147,7 @@ class Depthwise:
 
     unpacks = False
     carried = 0
+    manner = "lanes of several groups"
 
     @property
     def order(self) -> tuple[object, ...]:
@@ -162,6 +163,11 @@ class Depthwise:
         """What a vector asks for in a row: its share of the pixels under a tile."""
         pixels = span.pixels * self.geometry.strides[2] // self.geometry.gaps[2]
         return pixels * lanes_of(self.machine) * self.src_type.bits // 8
+
+    @property
+    def abreast(self) -> int:
+        """Channels of a vector."""
+        return lanes_of(self.machine) // self.together
 
     @property
     def all_rows(self) -> int:
@@ -213,6 +219,11 @@ class Depthwise:
         _, h, w = self.geometry.kernel
         return h * w * self.machine.vector, w * self.machine.vector, self.machine.vector
 
+    def row(self, facts: Facts) -> float:
+        """About how many cycles a row of a vector takes."""
+        met = self.geometry.taps / prod(self.geometry.gaps)
+        return self.geometry.target[2] * self.turns * met / facts.products
+
     def clears(self, dst: MemoryDesc) -> bool:
         """Whether all padding of the destination is written: zeros behind the last channel."""
         rooms = dst.layout.padded_dims
@@ -223,10 +234,9 @@ class Depthwise:
         return padded <= {1} and self.dst.room <= channels + stored // self.together
 
     def __str__(self) -> str:
-        lanes = lanes_of(self.machine)
-        across = f"{lanes // self.together} channels" + f" of {self.together} images" * (self.together > 1)
+        across = f"{self.abreast} channels" + f" of {self.together} images" * (self.together > 1)
         words = [f"tiles of {max(span.pixels for span in self.spans)} pixels by {across}"]
-        words.append("lanes of several groups")
+        words.append(self.manner)
         if self.zeros:
             words.append("zero points taken off")
         if self.prepares:
@@ -297,7 +307,7 @@ def depthwise(
         ahead=0,
         zeros=problem.zeros,
     )
-    yield from _with_tasks(plan, src.nbytes + dst.nbytes, threads, facts)
+    yield from with_tasks(plan, src.nbytes + dst.nbytes, threads, facts)
 
 
 # -- rows in tiles ------------------------------------------------------------------------------------------
@@ -387,7 +397,7 @@ class _Vectors:
                 places.append(Place(kinds.index(kind), src, weights, dst, first))
         if len(kinds) > MOST_KINDS:
             return None
-        run = _run([place.src for place in places], self.lanes * self.sizes[0])
+        run = run_of([place.src for place in places], self.lanes * self.sizes[0])
         return _Made(tuple(kinds), tuple(places), self.together, images, run)
 
     def vector(self, first: int, image: int) -> tuple[Kind, int, int] | None:
@@ -434,10 +444,10 @@ def _alike(digits: Sequence[Digit], together: int) -> bool:
     return all(d.weight % together == 0 or together % d.weight == 0 for d in digits)
 
 
-def _run(places: Sequence[int], step: int) -> int:
+def run_of(places: Sequence[int], step: int) -> int:
     """How many neighbours there are in each stretch of places, but perhaps the last; 1 where that differs.
 
-    >>> _run((0, 64, 1000, 1064, 2000), 64), _run((0, 64, 1000, 2000), 64)
+    >>> run_of((0, 64, 1000, 1064, 2000), 64), run_of((0, 64, 1000, 2000), 64)
     (2, 1)
     """
     lengths = [1]
@@ -452,8 +462,10 @@ def _run(places: Sequence[int], step: int) -> int:
 
 # -- tasks --------------------------------------------------------------------------------------------------
 
+Plan = TypeVar("Plan", bound=Depthwise)
 
-def _with_tasks(plan: Depthwise, size: int, threads: int, facts: Facts) -> Iterator[tuple[Depthwise, float]]:
+
+def with_tasks(plan: Plan, size: int, threads: int, facts: Facts) -> Iterator[tuple[Plan, float]]:
     """A plan cut into tasks in all ways, for so many bytes of source and destination.
 
     Where the next vector is a neighbour, several rows are done before it: they share pixels, and weights. But
@@ -479,8 +491,6 @@ def _with_tasks(plan: Depthwise, size: int, threads: int, facts: Facts) -> Itera
 
 def cycles(plan: Depthwise, size: int, threads: int, facts: Facts) -> float:
     """About how many cycles a plan takes, for so many bytes of source and destination."""
-    met = plan.geometry.taps / prod(plan.geometry.gaps)
-    row = plan.geometry.target[2] * plan.turns * met / facts.products  # of one vector
     prepared = plan.run * plan.prepared / plan.machine.vector * PREPARE_CYCLES / plan.blocks
-    task = plan.run * plan.rows * row + prepared + facts.task
+    task = plan.run * plan.rows * plan.row(facts) + prepared + facts.task
     return ceil(plan.tasks / threads) * task + size / 2 / facts.source / threads

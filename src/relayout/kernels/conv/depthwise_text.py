@@ -39,7 +39,7 @@ from relayout.kernels.conv.sides import places_of
 from relayout.kernels.conv.tile import COUNTS, WORD, lanes_of
 from relayout.targets.machine import LINE
 
-__all__ = ["depthwise_module"]
+__all__ = ["BARRIER", "DepthwiseModule", "DepthwiseTile", "depthwise_module"]
 
 POINTERS = ("src", "weights", "dst", "bias", "scale", "later")
 """What a tile gets: the pixel of the first tap inside, the weights of the first tap of all in the last turn,
@@ -51,7 +51,7 @@ BARRIER = 'call void asm sideeffect "", "~{memory}"()'
 
 def depthwise_module(plan: Depthwise, epilogue: Epilogue) -> str:
     """The text of all functions."""
-    return _Module(plan, epilogue).text()
+    return DepthwiseModule(plan, epilogue).text()
 
 
 class _Lanes:
@@ -73,7 +73,7 @@ class _Lanes:
         return x if picks == tuple(range(self.lanes)) else self.b.shuffle(x, picks, 0.0)
 
 
-class _Tile(_Lanes):
+class DepthwiseTile(_Lanes):
     """Writes one tile, a function whose arguments are :data:`POINTERS` and :data:`COUNTS`."""
 
     def __init__(self, plan: Depthwise, kind: Kind, span: Span, epilogue: Epilogue, name: str) -> None:
@@ -291,12 +291,24 @@ class _Preparation(_Lanes):
         return x
 
 
-class _Module(Module):
+class DepthwiseModule(Module):
     """Writes the tasks, and the tiles and preparations that they call."""
 
     def __init__(self, plan: Depthwise, epilogue: Epilogue) -> None:
         super().__init__(plan, epilogue)
         self.plan = plan
+
+    def tile(self, kind: Kind, span: Span, name: str) -> str:
+        """The text of a tile."""
+        return DepthwiseTile(self.plan, kind, span, self.epilogue, name).text()
+
+    def preparation(self, kind: Kind, name: str) -> str:
+        """The text of a preparation of weights."""
+        return _Preparation(self.plan, kind, name).text()
+
+    def beside(self, place: Vectors) -> list[Value]:
+        """What a preparation is told beside where weights come from and go to: zero points, if there are any."""
+        return [self._points(place)] * (self.plan.zeros.weights > 0)
 
     def task(self, task: Value, first: Value) -> None:
         """Find out which one it is, prepare its weights, and go over its rows."""
@@ -323,9 +335,8 @@ class _Module(Module):
             def call(kind: int) -> None:
                 name = f"prepare{kind}"
                 if name not in self.functions:
-                    self.functions[name] = _Preparation(self.plan, self.plan.kinds[kind], name).text()
-                points = [self._points(place)] * (self.plan.zeros.weights > 0)
-                self.b.call(name, place.weights, to, *points)
+                    self.functions[name] = self.preparation(self.plan.kinds[kind], name)
+                self.b.call(name, place.weights, to, *self.beside(place))
 
             self.by_kind(place, call)
 
@@ -381,8 +392,7 @@ class _Module(Module):
             def call(kind: int) -> None:
                 name = f"tile{span}_{kind}"
                 if name not in self.functions:
-                    made = _Tile(plan, plan.kinds[kind], plan.spans[span], self.epilogue, name)
-                    self.functions[name] = made.text()
+                    self.functions[name] = self.tile(plan.kinds[kind], plan.spans[span], name)
                 zero = [b.gep(self.src_zero, plan.zeros.src_at)] * plan.zeros.src
                 self.call(name, [s, weights, d, *extra, later, *zero], place.channel, d, counts)
 

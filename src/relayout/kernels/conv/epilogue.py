@@ -209,9 +209,9 @@ class Setting(Protocol):
 class Writer:
     """Writes an epilogue: the code from a vector of sums to what a tile stores."""
 
-    def __init__(self, tile: Tile | Vectors, nest: Setting, how: Epilogue) -> None:
+    def __init__(self, tile: Tile | Vectors, nest: Setting, how: Epilogue, lanes: int = 0) -> None:
         self.tile, self.how = tile, how
-        self.machine, self.lanes = nest.machine, lanes_of(nest.machine)
+        self.machine, self.lanes = nest.machine, lanes or lanes_of(nest.machine)
         self.integers = tile.arithmetic.sums == "s32"
         self.whole = how.stays_whole(nest.weights_type)
         self.target = how.unpacked(nest.weights_type) if nest.unpacks else dtype(how.dtype)
