@@ -188,7 +188,9 @@ def test_weights_of_all_widths_are_read_as_they_are(bits: int) -> None:
         given += [rl.tensor(scale, made.scale.tag), rl.tensor(points, made.zero_points.tag)]
         assert "in order" not in str(made._compiled())
         results.append(made(*given).numpy())
-    free = MatmulNBits(rl.MemoryDesc(x.shape, "f32", "ab"), rl.MemoryDesc(codes.shape, f"u{bits}", rl.any), block=32)
+    free = MatmulNBits(
+        rl.MemoryDesc(x.shape, "f32", "ab"), rl.MemoryDesc(codes.shape, f"u{bits}", rl.any), block=32
+    )
     assert free.weights.tag == weights_text(bits, host(), side_of(256, host()))
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])

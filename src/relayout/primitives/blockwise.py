@@ -133,7 +133,11 @@ class MatmulNBits(Primitive):
             known["zero_points"] = _table(points or MemoryDesc((n, blocks), "u8", any_format), side)
         if bias is not None:
             known["bias"] = _table(bias, side)
-        wanted = {"scale": (FLOATS, (n, blocks)), "zero_points": (("u8",), (n, blocks)), "bias": (("f32",), (n,))}
+        wanted = {
+            "scale": (FLOATS, (n, blocks)),
+            "zero_points": (("u8",), (n, blocks)),
+            "bias": (("f32",), (n,)),
+        }
         for name, (kinds, dims) in wanted.items():
             if name in known and (known[name].dims != dims or known[name].dtype.name not in kinds):
                 what = f"{', '.join(kinds)} {'x'.join(map(str, dims))}"

@@ -19,13 +19,13 @@ sign, so an element of the source is off by at most 2**-22 of the largest among 
 follows is exact up to the end of a block, which is scaled and added up in f32. With one limb it is the
 dynamic quantisation to 8 bits that some runtimes offer: three times fewer products, and seven bits.
 
-Where many rows come, tiles of some rows share weights that have been taken apart, and the sums of bytes stay
+Where many rows come, tiles of some rows share weights that have been taken apart, and sums of bytes stay
 ahead of products in f32: 64 products in three instructions, not in four.
 
 The weights' format follows from the instruction. A register has as many outputs as it has lanes, and of each
-of them the inputs that a word holds, ``AB16a8b`` of 4 bits and ``AB16a4b`` of 8. Several registers lie side by
-side, ``AB64a8b`` and ``AB64a4b`` (:func:`.plan.weights_text`): they share the words of the source, and are one
-stream of memory.
+of them the inputs that a word holds, ``AB16a8b`` of 4 bits and ``AB16a4b`` of 8. Several registers lie side
+by side, ``AB64a8b`` and ``AB64a4b`` (:func:`.plan.weights_text`): they share the words of the source, and are
+one stream of memory.
 
 ================  ==========================================================================
 ``plan``          the product as plain data: sizes, blocks, where everything lies; its cost

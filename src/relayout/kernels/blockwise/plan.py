@@ -8,9 +8,9 @@ record, and of each row one record after the other::
 A sum begins with minus the zero point times the sum of the limbs. Where all zero points are alike that is
 stored; else it is minus the sum alone, and the product multiplies.
 
-Weights have several registers of outputs *side by side*: ``AB64a8b`` has a word of 64 outputs, four registers,
-before the next eight inputs. So the words of the source, which are spread over a register each, are loaded
-once for all four; and what is read is one stream of memory, the longer the better it is fetched in advance.
+Weights have several registers of outputs *side by side*: ``AB64a8b`` has a word of each of 64 outputs, four
+registers, before the next eight inputs. So words of the source, each spread over a register, are loaded once
+for all four; and what is read is one stream of memory, the longer the better it is fetched in advance.
 """
 
 from __future__ import annotations
@@ -182,6 +182,8 @@ class Plan(NamedTuple):
     def size(self) -> int:
         """Bytes that the product reads and writes."""
         weights = self.groups * self.words * self.line
-        tables = self.groups * self.side * self.lanes * self.blocks * (dtype(self.scale).bits // 8 + self.zeros)
+        tables = (
+            self.groups * self.side * self.lanes * self.blocks * (dtype(self.scale).bits // 8 + self.zeros)
+        )
         rows = self.rows * (self.inputs * dtype(self.src).bits + self.outputs * dtype(self.dst).bits) // 8
         return weights + tables + rows

@@ -5,8 +5,8 @@ each with all rows; ``ops`` lists the addresses of weights, scales, zero points 
 any. So whichever thread computes an output, it is computed in the same order: the bits don't depend on the
 number of threads.
 
-A tile (:attr:`.plan.Plan.tile`) is some registers of outputs by some rows. The sums of a tile are those of all
-limbs; a word of the source serves all of its registers, and weights that have been taken apart all of its
+A tile (:attr:`.plan.Plan.tile`) is some registers of outputs by some rows. Its sums are those of all limbs; a
+word of the source serves all of its registers, and weights that have been taken apart all of its
 rows. The sums of three limbs become one f32 with two roundings::
 
     2**16 sum2 + (sum0 + 2**8 sum1)        in brackets: whole numbers below 2**31

@@ -1,7 +1,7 @@
 """Depthwise convolutions of bytes, four taps in an instruction: the plan.
 
 The products of a depthwise convolution lie in memory where no instruction wants them. ``vpdpbusd`` adds four
-products of *neighbouring bytes*, and neighbours are channels, which are not to be added; the taps of a channel
+products of *neighbouring bytes*, but neighbours are channels, which are not to be added; taps of a channel
 lie a pixel apart. So bytes are brought together first. Of 16 channels, the four pixels of a row that four
 taps fall on become one register, a *quad*, with one permutation of bytes::
 
@@ -19,8 +19,8 @@ four taps fall on several quads, which do not overlap then.
 Sums are exact, in s32: a product has 17 bits at most, and nothing saturates in between. That is what sums in
 f32 are, too (they stay below 2**24), so both plans give the same bits.
 
-**Zero points.** With z for the zero point of the source, and 128 more where it is signed (``vpdpbusd`` reads it
-as unsigned, so its bytes are shifted by 128 as they are loaded)::
+**Zero points.** With z for the zero point of the source, and 128 more where it is signed (``vpdpbusd`` reads
+it as unsigned, so its bytes are shifted by 128 as they are loaded)::
 
     sum over taps of (x - z) w  =  sum of x w  -  z * sum of w
 
@@ -55,8 +55,8 @@ from relayout.kernels.conv.geometry import Span, few_borders, rows_have_taps, sp
 from relayout.kernels.conv.planning import Problem
 from relayout.kernels.conv.sides import Side, places_of, side_of
 from relayout.kernels.conv.weights import Weights, weights_of
-from relayout.targets.machine import Machine
 from relayout.records import dataclass
+from relayout.targets.machine import Machine
 
 __all__ = ["FOUR", "LANES", "DepthwiseBytes", "Quad", "depthwise_bytes", "quads"]
 
@@ -156,7 +156,9 @@ class DepthwiseBytes(Depthwise):
         kernel, pixels = self.geometry.kernel, self.spans[0].pixels
         made = quads(kernel[2], self.geometry.strides[2], pixels)
         each = sum(SHUFFLES + len(quad.uses) for quad in made) / pixels
-        return self.geometry.target[2] * self.units * (kernel[0] * kernel[1] * each + EPILOGUE) / facts.products
+        return (
+            self.geometry.target[2] * self.units * (kernel[0] * kernel[1] * each + EPILOGUE) / facts.products
+        )
 
     @property
     def abreast(self) -> int:
@@ -164,8 +166,8 @@ class DepthwiseBytes(Depthwise):
         return self.width
 
 
-SHUFFLES = 1.5  # instructions that make a register of a quad
-EPILOGUE = 3  # what making bytes of sums takes more than storing f32
+SHUFFLES = 1  # instructions that make a register of a quad
+EPILOGUE = 1  # what making bytes of sums takes more than storing f32
 
 
 def depthwise_bytes(
@@ -183,7 +185,7 @@ def depthwise_bytes(
         return
     if geometry.groups == 1 or not geometry.inputs == geometry.outputs == 1 or not geometry.flops:
         return
-    if max(geometry.gaps) > 1 or geometry.dilation[2] > 1 and geometry.kernel[2] > 1:
+    if max(geometry.gaps) > 1 or (geometry.dilation[2] > 1 and geometry.kernel[2] > 1):
         return
     if problem.zeros.weights or geometry.kernel[2] > MOST_TAPS:
         return

@@ -106,7 +106,9 @@ def _prepared(plan: DepthwiseBytes, kind: Kind, name: str) -> str:
                 totals[unit] = b.add(totals[unit], total)
         return totals
 
-    def nest(left: Sequence[tuple[int, int, int]], weights: Value, to: Value, totals: list[Value]) -> list[Value]:
+    def nest(
+        left: Sequence[tuple[int, int, int]], weights: Value, to: Value, totals: list[Value]
+    ) -> list[Value]:
         if not left:
             return row(weights, to, totals)
         (count, read, written), *inner = left
@@ -185,8 +187,7 @@ class _Tile(DepthwiseTile):
                 return [b.gep(here, plan.steps[1]), *sums]
 
             def plane(_: Value, given: list[Value]) -> list[Value]:
-                here, *sums = given
-                return [b.gep(here, plan.steps[0]), *b.repeat(0, b["high"], 1, given, row, True)[1:]]
+                return [b.gep(given[0], plan.steps[0]), *b.repeat(0, b["high"], 1, given, row, True)[1:]]
 
             def rare() -> Value:
                 return join(b, b.repeat(0, b["deep"], 1, [at, *begin], plane, True)[1:])
@@ -205,9 +206,9 @@ class _Tile(DepthwiseTile):
             for pixel in range(count)
             for piece in self.kind.stores
         )
-        if all(piece.offset == piece.lane * size for piece in pieces):
-            total = sum(piece.lanes for piece in pieces)
-            pieces = (Piece(0, total, 0),) if total == count * self.lanes else pieces
+        total = sum(piece.lanes for piece in pieces)
+        if total == count * self.lanes and all(one.offset == one.lane * size for one in pieces):
+            pieces = (Piece(0, total, 0),)
         group = _Group(self.bytes.arithmetic, (self.dst[first],), (pieces,), (self.kind.channels * count,))
         x = Writer(group, self.bytes, self.epilogue, count * self.lanes)(b, join(b, sums), 0, 0)
         store_pieces(b, x, b.gep(b["dst"], self.dst[first]), pieces)

@@ -307,7 +307,7 @@ class DepthwiseModule(Module):
         return _Preparation(self.plan, kind, name).text()
 
     def beside(self, place: Vectors) -> list[Value]:
-        """What a preparation is told beside where weights come from and go to: zero points, if there are any."""
+        """What a preparation is told beside where weights come from and go to: zero points, if any."""
         return [self._points(place)] * (self.plan.zeros.weights > 0)
 
     def task(self, task: Value, first: Value) -> None:

@@ -39,12 +39,14 @@ from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.tile import Tile, lanes_of
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.binary import emit as operation
+from relayout.ops.functions import Function as Elementwise
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum, adds
 from relayout.targets.machine import Machine
 
 __all__ = ["Epilogue", "Operand", "Writer", "operand_of"]
 
 ONE, CHANNELS, ROWS, SAME = "one", "channels", "rows", "same"
+RELU = Elementwise("relu")
 
 
 class Operand(NamedTuple):
@@ -245,7 +247,10 @@ class Writer:
         if self.how.bias:
             x = b.fadd(x, self._operand(b, "bias", number))
         operands = iter(range(len(self.how.operands)))
-        for op in self.how.post_ops:
+        ops = self.how.post_ops
+        if self.target.name == "u8" and ops and ops[-1] == RELU:  # saturating does the same, to NaN as well
+            ops = ops[:-1]
+        for op in ops:
             if isinstance(op, Sum):
                 old = self._stored(b, "dst", self.target, pixel, number)
                 x = b.fadd(x, old if op.scale == 1 else b.fmul(old, op.scale))
