@@ -19,9 +19,10 @@ import pytest
 from click.testing import CliRunner
 
 import relayout as rl
-from large import files, planned, source
+from large import RATES, files, planned, source
 from relayout import stores
 from relayout.cli.app import application
+from relayout.errors import TooLarge
 
 distributed = pytest.importorskip("distributed")
 running = pytest.importorskip("relayout.dask.running")
@@ -170,7 +171,7 @@ def test_what_fails_for_a_moment_is_tried_again(folder: Path, client: Any) -> No
         chunk = folder / "x.chunks" / "47.0.0.0.npy"
         os.rename(chunk, away)
         os.mkdir(chunk)  # reading it is an OSError
-        future = client.submit(running._on_worker, broken, 1 << 20, retries=100, pure=False)
+        future = client.submit(running._on_worker, broken, 1 << 20, 4, retries=100, pure=False)
         os.rmdir(chunk)
         os.rename(away, chunk)
         assert [done.number for done in future.result(timeout=60)] == [47]
@@ -188,11 +189,65 @@ def test_workers_without_room_for_a_block_are_refused_at_once(folder: Path, clie
 def test_memory_bounds_how_many_blocks_run_in_a_process() -> None:
     running._rooms.clear()
     used = running._resident()
-    room = running._room("a", int((used + 3.5 * (1 << 30)) / running.USABLE), 1 << 30)
+    limit = int((used + 3.5 * (1 << 30)) / running.USABLE)
+    room = running._room("a", limit, 1 << 30, 9)
     assert [room.acquire(blocking=False) for _ in range(4)] == [True, True, True, False]
+    planned = running._room("a", limit, 1 << 30, 2)  # the plan was made for less than the worker has
+    assert [planned.acquire(blocking=False) for _ in range(3)] == [True, True, False]
     with pytest.raises(rl.LayoutError, match="worker b may take"):
-        running._room("b", used, 1 << 30)
-    assert running._room("c", 0, 1 << 30).acquire(blocking=False)
+        running._room("b", used, 1 << 30, 9)
+    unlimited = running._room("c", 0, 1 << 30, 2)
+    assert [unlimited.acquire(blocking=False) for _ in range(3)] == [True, True, False]
+
+
+def test_workers_are_asked_what_they_take(client: Any) -> None:
+    """Memory is shared out; the least is said where it is too little."""
+    found = running.for_workers(client, "2GB")
+    assert (found["memory"], found["threads"], found["workers"]) == (10**9, 1, 2)
+    taken = client.run(running._resident)
+    assert max(taken.values()) <= found["base"] < 400 << 20
+    assert found["base"] % running.STEP == 0
+    assert running.for_workers(client, "2GB") == found  # a conversion that is resumed is planned alike
+    limit = min(w["memory_limit"] for w in client.scheduler_info()["workers"].values())
+    assert running.for_workers(client)["memory"] == int(running.USABLE * limit)
+    assert running.for_workers(client, 10**15)["memory"] == int(running.USABLE * limit)
+    with pytest.raises(
+        TooLarge, match=r"100.0 MiB for 2 workers are 50.0 MiB for each, .* fewer workers"
+    ) as caught:
+        running.for_workers(client, "100MiB")
+    assert str(rl.errors.spelled_bytes(2 * found["base"])) in str(caught.value)
+
+
+def test_workers_that_have_too_little_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    several = [running._Process("tcp://a", 4, 10**9, 10**8), running._Process("tcp://b", 2, 10**8, 9 * 10**7)]
+    monkeypatch.setattr(running._Local, "processes", lambda self: several)
+    with pytest.raises(TooLarge, match=r"worker tcp://b may use 95\.4 MiB, 80% of its memory limit"):
+        running.for_workers("threads", "1GB")
+    several[1] = several[1]._replace(usable=0)
+    found = running.for_workers("threads")
+    assert (found["memory"], found["threads"], found["workers"]) == (10**9, 4, 2)
+    assert found["base"] >= 10**8 + running.SPARE
+
+
+def test_what_is_planned_for_workers_keeps_to_it(tmp_path: Path, client: Any) -> None:
+    """The resident sets of both workers, which have done other things before."""
+    x = np.zeros((64, 64, 64, 64), np.float32)  # 64 MiB
+    x[:] = np.arange(64, dtype=np.float32)[:, None, None, None]
+    np.save(tmp_path / "x.npy", x)
+    room = running.for_workers(client, "2GB")
+    given = {**room, "memory": room["base"] + (48 << 20)}
+    lazy = stores.open(tmp_path / "x.npy", format="nchw")
+    plan = stores.plan(lazy, tmp_path / "y.chunks", "nhwc", chunks=(4, 64, 64, 64), rates=RATES, **given)
+    assert plan.peak <= given["memory"]
+    plan.run(engine=rl.dask.run, scheduler=client)
+    assert (stores.open(tmp_path / "y.chunks")[:, 3, 5, 7] == np.arange(64)).all()
+    most = client.run(_most)
+    assert max(most.values()) <= given["memory"]
+
+
+def _most() -> int:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
+    return int(line.split()[1]) << 10
 
 
 def test_a_cluster_without_workers_is_given_up(folder: Path) -> None:
@@ -221,6 +276,7 @@ def test_the_command_takes_a_scheduler(folder: Path, client: Any) -> None:
     assert rl.dask.worker_threads(client) == rl.dask.worker_threads(address) == 1
     target = str(folder / "y.chunks")
     words = [str(folder / "x.chunks"), target, "--to", "nChw16c", "--dtype", "f16", "--memory", "300MB"]
+    words[words.index("300MB")] = "1GB"
     words += ["--chunks", "1,1,4,8,16", "--engine", "dask", "--scheduler"]
     done = CliRunner().invoke(application, ["convert", *words, address])
     assert done.exit_code == 0, done.output
@@ -228,6 +284,28 @@ def test_the_command_takes_a_scheduler(folder: Path, client: Any) -> None:
     done = CliRunner().invoke(application, ["convert", *words, "tcp://127.0.0.1:9", "--force"])
     assert done.exit_code != 0
     assert "no scheduler of Dask answers at tcp://127.0.0.1:9" in done.output
+    words[words.index("1GB")] = "150MB"
+    done = CliRunner().invoke(application, ["convert", *words, address, "--force"])
+    assert done.exit_code != 0
+    assert "150MB" not in done.output or "for 2 workers" in done.output
+    assert "or fewer workers" in " ".join(done.output.split())
+    assert same(folder)
+
+
+def test_the_command_resumes_on_other_workers(folder: Path, client: Any) -> None:
+    """Blocks are those of the beginning; memory that has no room for them is refused."""
+    target = folder / "y.chunks"
+    room = running.for_workers(client, "3GB")
+    with planned(folder, "y.chunks", **room).start() as run:
+        run.record([run.plan.task(0).run()])
+    words = [str(folder / "x.chunks"), str(target), "--to", "nChw16c", "--dtype", "f16", "--resume"]
+    words += ["--chunks", "1,1,4,8,16", "--engine", "dask", "--scheduler", client.scheduler.address]
+    done = CliRunner().invoke(application, ["convert", *words, "--memory", "100MB"])
+    assert done.exit_code != 0
+    done = CliRunner().invoke(application, ["convert", *words, "--memory", "1GB"])
+    assert done.exit_code == 0, done.output
+    assert "1 of 48 blocks had been done before" in done.output
+    assert same(folder)
 
 
 def test_zarr_stores_are_converted_on_clusters(tmp_path: Path, client: Any) -> None:

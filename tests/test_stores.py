@@ -351,8 +351,9 @@ def test_descriptions_are_not_believed(tmp_path: Path) -> None:
     for wrong, message in [
         ("{", "is no JSON"),
         ("[]", "no description"),
-        (json.dumps({**good, "chunks": [0, 3]}), "one size of 1 or more"),
-        (json.dumps({**good, "chunks": "abc"}), "description|size"),
+        (json.dumps({**good, "chunks": [0, 3]}), "whole numbers from 1 on"),
+        (json.dumps({**good, "chunks": [1.5, 3]}), "whole numbers from 1 on"),
+        (json.dumps({**good, "chunks": "abc"}), "whole numbers"),
         (json.dumps({**good, "descriptor": {}}), "missing"),
         (json.dumps({**good, "files": "exe"}), "no such store"),
         (json.dumps({"relayout": 1}), "no description"),

@@ -23,6 +23,7 @@ from relayout.errors import LayoutError, TooLarge
 from relayout.stores import files as chunk_files
 from relayout.stores import workers
 from relayout.stores.journal import Journal
+from relayout.stores.run import ChunksGone
 from relayout.stores.store import SourceChanged
 from relayout.stores.task import Task
 from test_stores import RATES, numbers, read_physical, write_folder
@@ -135,25 +136,35 @@ def test_a_killed_process_leaves_what_another_goes_on_with(source: Path) -> None
 
 def test_journals_believe_whole_lines_only(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    first = Journal(path, "k")
-    first.add([0, 2])
-    first.add([5])
+    first = Journal(path, "k", 9)
+    first.add({0: 10, 2: 12})
+    first.add({5: 0})
     first.close()
     text = path.read_text()
-    assert text == "relayout journal 1 k\n0 2\n5\n"
+    assert text == "relayout journal 2 k\n0:10 2:12\n5:0\n"
     for cut in range(len(text) + 1):
         path.write_text(text[:cut])
-        again = Journal(path, "k")
+        again = Journal(path, "k", 9)
         whole = text[:cut].count("\n")
-        assert again.done == [set(), set(), {0, 2}, {0, 2, 5}][whole]
-        again.add([7])
+        assert again.done == [{}, {}, {0: 10, 2: 12}, {0: 10, 2: 12, 5: 0}][whole]
+        again.add({7: 1})
         again.close()
-        assert path.read_text().endswith("\n7\n")
-        third = Journal(path, "k")
+        assert path.read_text().endswith("\n7:1\n")
+        third = Journal(path, "k", 9)
         third.close()
         assert third.done == again.done
     with pytest.raises(LayoutError, match="another conversion"):
-        Journal(path, "other")
+        Journal(path, "other", 9)
+
+
+@pytest.mark.parametrize("line", ["9:1", "-1:5", "7", "a:b", "1:2:3", "0:1 :", "\u0663:1", "0:1" * 3000])
+def test_journals_are_not_believed(line: str, tmp_path: Path) -> None:
+    """Numbers of no task don't count, and neither do lines of something else."""
+    path = tmp_path / "journal"
+    path.write_text(f"relayout journal 2 k\n3:8\n{line}\n", encoding="utf-8")
+    journal = Journal(path, "k", 9)
+    journal.close()
+    assert journal.done == {3: 8}
 
 
 def test_data_is_on_the_disk_before_the_journal_says_so(
@@ -246,15 +257,6 @@ def test_nothing_is_committed_before_all_is_done(source: Path) -> None:
     assert not (source.with_name("y.chunks") / "relayout.json").exists()
 
 
-@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may write everywhere")
-def test_permissions(source: Path) -> None:
-    locked = source.parent / "locked"
-    locked.mkdir(mode=0o500)
-    made = stores.plan(source, locked / "y.chunks", "nhwc", rates=RATES)
-    with pytest.raises(PermissionError):
-        made.run()
-
-
 def test_what_is_no_store_is_not_replaced(source: Path) -> None:
     target = source.with_name("y.chunks")
     target.mkdir()
@@ -344,3 +346,160 @@ def test_what_is_resumed_is_planned_alike(memory: int, tmp_path: Path) -> None:
             told = json.loads((tmp_path / "y.chunks" / ".relayout" / "plan.json").read_text())
         again = stores.plan(tmp_path / "x", tmp_path / "y.chunks", "ba", **options, threads=told["threads"])
         assert again.key == begun.key
+
+
+def interrupted(made: stores.Plan, count: int) -> Path:
+    """A destination of which so many blocks are done."""
+    with made.start() as run:
+        run.record([made.task(number).run() for number in range(count)])
+    return run.folder
+
+
+def break_file(path: Path, how: str) -> None:
+    """What people and their programs do to chunks."""
+    if how == "removed":
+        path.unlink()
+    else:
+        os.truncate(path, path.stat().st_size // 2 if how == "truncated" else 0)
+
+
+@pytest.mark.parametrize("how", ["removed", "truncated", "emptied"])
+def test_chunks_that_are_gone_are_made_again(how: str, source: Path) -> None:
+    target = interrupted(plan(source), 4)
+    broken = [target / "0.1.0.0.0.npy", target / "2.0.0.0.0.npy"]
+    for path in broken:
+        break_file(path, how)
+    done: list[Any] = []
+    with pytest.warns(ChunksGone, match=r"chunks of 2 of 6 blocks \(0, 2\) in .* are gone"):
+        run = plan(source).run(resume=True, progress=done.append)
+    assert (run.resumed, run.redone) == (2, 2)
+    assert sorted(one.number for one in done) == [0, 2, 4, 5]
+    assert (rl.open(target).numpy() == numbers(12, 10, 8, 8)).all()
+
+
+@pytest.mark.parametrize("codecs", ["none", "zstd"])
+def test_compressed_chunks_that_are_gone_are_made_again(codecs: str, source: Path) -> None:
+    """Their size is known from when they were written."""
+    pytest.importorskip("zarr")
+    target = interrupted(plan(source, "y.zarr", codecs=codecs), 4)
+    chunks = sorted(path for path in (target / "c").rglob("*") if path.is_file())
+    chunks[0].unlink()
+    chunks[-1].write_bytes(chunks[-1].read_bytes()[:-1])
+    with pytest.warns(ChunksGone):
+        run = plan(source, "y.zarr", codecs=codecs).run(resume=True)
+    assert run.redone == 2
+    assert (rl.open(target).numpy() == numbers(12, 10, 8, 8)).all()
+
+
+def test_chunks_of_fill_values_are_not_gone(source: Path) -> None:
+    """Shards of nothing but zeros are not written, and need not be there."""
+    pytest.importorskip("zarr")
+    write_folder(source.with_name("z"), np.zeros((8, 8, 8, 8), np.float32), "nchw", (1, 8, 8, 8))
+    options = {"chunks": (1, 8, 8, 8), "shards": (2, 8, 8, 8), "rates": RATES, "threads": 1}
+    target = interrupted(stores.plan(source.with_name("z"), source.with_name("y.zarr"), **options), 2)
+    run = stores.plan(source.with_name("z"), target, **options).run(resume=True)
+    assert (run.resumed, run.redone) == (2, 0)
+    assert not rl.open(target).numpy().any()
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_intermediate_that_is_gone_is_made_again_where_it_is_needed(after: bool, source: Path) -> None:
+    made = plan(source, passes=2)
+    first, second = made.passes
+    target = interrupted(made, second.tasks.stop if after else first.tasks.stop)
+    shutil.rmtree(target / ".relayout" / "between")
+    if after:
+        run = plan(source, passes=2).run(resume=True)
+        assert (run.resumed, run.redone) == (made.total, 0)
+    else:
+        with pytest.warns(ChunksGone):
+            run = plan(source, passes=2).run(resume=True)
+        assert (run.resumed, run.redone) == (0, len(first.tasks))
+    assert (rl.open(target).numpy() == numbers(12, 10, 8, 8)).all()
+
+
+def test_a_hole_after_two_passes_needs_both_again(source: Path) -> None:
+    made = plan(source, passes=2)
+    target = interrupted(made, made.total)
+    shutil.rmtree(target / ".relayout" / "between")
+    (target / "0.0.0.0.0.npy").unlink()
+    with pytest.warns(ChunksGone):
+        run = plan(source, passes=2).run(resume=True)
+    assert run.redone == len(made.passes[0].tasks) + 1
+    assert (rl.open(target).numpy() == numbers(12, 10, 8, 8)).all()
+
+
+def test_chunks_that_are_gone_at_the_end_are_no_complete_array(source: Path) -> None:
+    made = plan(source)
+    with made.start() as run:
+        run.record([task.run() for task in made])
+        (run.folder / "3.0.0.0.0.npy").unlink()
+        with pytest.raises(LayoutError, match=r"chunks of 1 of 6 blocks \(3\) in .* are gone .*--resume"):
+            run.commit()
+    with pytest.raises(LayoutError, match="not complete"):
+        rl.open(run.folder)
+    with pytest.warns(ChunksGone):
+        plan(source).run(resume=True)
+    assert (rl.open(run.folder).numpy() == numbers(12, 10, 8, 8)).all()
+
+
+def test_a_removal_that_is_killed_is_taken_up(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before any of its steps, the folder says what it is, and ``force`` goes on."""
+    target = source.with_name("y.chunks")
+    steps = 0
+
+    class Killed(BaseException):
+        pass
+
+    for count in range(1000):
+        shutil.rmtree(target, ignore_errors=True)
+        plan(source).run()
+        left = [count]
+
+        def dying(real: Any, left: list[int] = left) -> Any:
+            def step(*args: Any, **kwargs: Any) -> Any:
+                if not left[0]:
+                    raise Killed
+                left[0] -= 1
+                return real(*args, **kwargs)
+
+            return step
+
+        with monkeypatch.context() as patched:
+            for name in ("mkdir", "unlink", "rmdir"):
+                patched.setattr(os, name, dying(getattr(os, name)))
+            try:
+                plan(source).start(force=True)
+                break
+            except Killed:
+                steps += 1
+        if target.exists() and any(target.iterdir()) and not (target / "relayout.json").exists():
+            with pytest.raises(LayoutError, match=r"removal was interrupted|not complete"):
+                rl.open(target)
+            if (target / "0.0.0.0.0.npy").exists():
+                with pytest.raises(LayoutError, match=r"removal was interrupted.*begin again"):
+                    plan(source).run(resume=True)
+        assert plan(source).run(force=True).complete
+        assert (rl.open(target).numpy() == numbers(12, 10, 8, 8)).all()
+    assert steps > 10
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links")
+@pytest.mark.parametrize("what", ["between", "c", "journal", "plan.json.part"])
+def test_nothing_is_written_through_links(what: str, source: Path) -> None:
+    pytest.importorskip("zarr")
+    target = interrupted(plan(source, "y.zarr", passes=2), 1)
+    away = source.with_name("away")
+    away.mkdir()
+    (away / "file").write_text("years of work")
+    where = target / "c" if what == "c" else target / ".relayout" / what
+    if where.is_dir():
+        shutil.rmtree(where)
+    where.unlink(missing_ok=True)
+    where.symlink_to(away if what in ("between", "c") else away / "file")
+    with pytest.raises(LayoutError, match="is a link, which no conversion has made"):
+        plan(source, "y.zarr", passes=2).run(resume=True)
+    assert [path.name for path in away.iterdir()] == ["file"]
+    assert (away / "file").read_text() == "years of work"
+    assert plan(source, "y.zarr", passes=2).run(force=True).complete
+    assert (away / "file").read_text() == "years of work"

@@ -36,7 +36,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.errors import LayoutError, spelled_bytes
+from relayout.errors import LayoutError
 
 __all__ = [
     "CONTESTANTS",
@@ -46,6 +46,7 @@ __all__ = [
     "check",
     "compete",
     "problems",
+    "resident",
     "write_source",
 ]
 
@@ -308,9 +309,8 @@ def _once(
             error = f"not ended after {patience:.0f} s"
             _kill(script)
             out, err = script.communicate()
-        except BaseException:
-            _kill(script)
-            raise
+        finally:
+            _kill(script)  # whoever it has started and left behind, too
     begin = time.perf_counter()
     os.sync()
     syncing = time.perf_counter() - begin
@@ -383,22 +383,18 @@ def _family(pid: int) -> list[int]:
 
 def _memory(pid: int) -> int:
     """Bytes; pages that several processes share count for each in part, where the system says so."""
-    for name, key in (("smaps_rollup", "Pss:"), ("status", "VmRSS:")):
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/{name}").read_text().splitlines():
-                if line.startswith(key):
-                    return int(line.split()[1]) * 1024
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return resident(pid)
+
+
+def resident(pid: int, most: bool = False) -> int:
+    """The resident set of a process in bytes, or the largest that it had; 0 where the system does not say."""
+    key = "VmHWM:" if most else "VmRSS:"
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(key):
+                return int(line.split()[1]) * 1024
     return 0
-
-
-def spelled(outcomes: Sequence[Outcome]) -> list[str]:
-    """A line for each outcome: who, seconds, memory, and how much it was given."""
-    return [
-        f"{one.problem:16} {one.contestant:18} "
-        + (
-            f"failed with {spelled_bytes(one.given)}: {one.error}"
-            if one.error
-            else f"{one.seconds:8.2f} s {spelled_bytes(one.memory):>10} of {spelled_bytes(one.given)}"
-        )
-        for one in outcomes
-    ]

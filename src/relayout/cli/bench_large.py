@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from relayout.cli.arguments import examples
+from relayout.cli.arguments import DIMS, examples
 from relayout.cli.bench import bench
 from relayout.cli.options import Output, misuse, output_options
 from relayout.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from relayout.bench.rechunking import Outcome, Problem
+    from relayout.bench.scaling import Scaled
 
 __all__ = ["large"]
 
@@ -22,6 +30,7 @@ __all__ = ["large"]
         "relayout bench large --size 256MB    a look, without other environments",
         "relayout bench large --python ~/peers/bin/python    8 GB, beside everybody",
         "relayout bench large --case nhwc --contestant p2p",
+        "relayout bench large --engine dask --workers 1,2,4 --memory 2GB",
     ),
 )
 @click.option("--size", default="8GB", show_default=True, metavar="BYTES", help="Of the array.")
@@ -34,7 +43,19 @@ __all__ = ["large"]
 )
 @click.option("--chunk", default="16MB", show_default=True, metavar="BYTES", help="About, of a chunk.")
 @click.option(
-    "--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Threads, or processes."
+    "--workers",
+    type=DIMS,
+    default="2",
+    show_default=True,
+    help="Threads, or processes; with --engine several numbers, one after another.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["dask"]),
+    help="How a cluster of Dask scales with its workers, instead of who is faster.",
+)
+@click.option(
+    "--batch", type=click.IntRange(min=1), help="With --engine: blocks in a task. [default: about a second]"
 )
 @click.option("--codec", type=click.Choice(["none", "zstd"]), default="none", show_default=True)
 @click.option("--case", "texts", multiple=True, metavar="TEXT", help="Only problems with TEXT in their name.")
@@ -70,7 +91,9 @@ def large(
     size: str,
     memory: str,
     chunk: str,
-    workers: int,
+    workers: tuple[int, ...],
+    engine: str | None,
+    batch: int | None,
     codec: str,
     texts: tuple[str, ...],
     names: tuple[str, ...],
@@ -86,18 +109,23 @@ def large(
     that of the conversion and of bringing everything to the disk; its memory is that of all its processes
     together, looked at from outside. Who fails gets twice as much memory. Each element of each result is
     compared with what it must be.
-    """
-    from rich.table import Table
 
+    With --engine dask only Relayout converts, on a scheduler and workers of this machine, each a process:
+    seconds, blocks and tasks a second, and what part of the time the scheduler and this process compute.
+    """
     from relayout.bench import rechunking
     from relayout.bench.load import Load
     from relayout.bench.particulars import particulars
-    from relayout.errors import spelled_bytes
     from relayout.stores.planning import as_bytes
 
     with misuse():
         nbytes, room, piece = as_bytes(size), as_bytes(memory), as_bytes(chunk)
     problems = [one for one in rechunking.problems(nbytes, piece) if all(text in one.name for text in texts)]
+    if not workers or any(count < 1 for count in workers) or (engine is None and len(workers) > 1):
+        raise click.UsageError(
+            "--workers is a number of 1 or more; with --engine dask it may be several: 1,2,4",
+            click.get_current_context(),
+        )
     known = rechunking.CONTESTANTS
     contestants = [one for one in known if not names or any(text in one.name for text in names)]
     if not problems or not contestants:
@@ -110,6 +138,23 @@ def large(
         )
     console, load, machine = output.console(), Load(), particulars("relayout")
     console.print(", ".join(f"{key} {value}" for key, value in machine.items()))
+    told = {"machine": machine, "size": nbytes, "memory": room, "codec": codec, "workers": workers}
+    if engine is not None:
+        scaled = _scaled(
+            problems,
+            Setting(room, workers, batch, None if codec == "none" else codec, folder),
+            console,
+            output,
+        )
+        output.json(
+            {
+                **told,
+                "cores_used_by_others": load.others(),
+                "problems": [one._asdict() for one in problems],
+                "figures": [one._asdict() for one in scaled],
+            }
+        )
+        return
     found: list[rechunking.Outcome] = []
     where = Path(tempfile.mkdtemp(prefix="relayout-large-", dir=folder))
     try:
@@ -123,13 +168,101 @@ def large(
                     found.append(
                         rechunking.compete(
                             *(problem, contestant, source, where / "work"),
-                            memory=room, workers=workers, python=python, tries=tries, patience=patience,
+                            memory=room, workers=workers[0], python=python, tries=tries, patience=patience,
                         )
                     )  # fmt: skip
                 shutil.rmtree(source)
     finally:
         shutil.rmtree(where, ignore_errors=True)
     others = load.others()
+    _tables(problems, found, console)
+    output.json(
+        {
+            **told,
+            "cores_used_by_others": others,
+            "problems": [one._asdict() for one in problems],
+            "figures": [{**one._asdict(), "seconds": None if one.error else one.seconds} for one in found],
+        }
+    )
+
+
+class Setting(NamedTuple):
+    """What all conversions of a scaling have in common."""
+
+    memory: int
+    workers: tuple[int, ...]
+    batch: int | None
+    codec: str | None
+    folder: str | None
+
+
+def _scaled(problems: Sequence[Problem], setting: Setting, console: Console, output: Output) -> list[Scaled]:
+    """Convert each problem on clusters of different size, and print a table for each."""
+    from rich.table import Table
+
+    from relayout.bench import rechunking
+    from relayout.bench.scaling import scale
+    from relayout.errors import spelled_bytes
+
+    found: list[Scaled] = []
+    where = Path(tempfile.mkdtemp(prefix="relayout-large-", dir=setting.folder))
+    try:
+        with progress_bar(len(problems) * (len(setting.workers) + 1), output) as progress:
+            for problem in problems:
+                progress(f"{problem.name}: source")
+                rechunking.write_source(problem, where / "source.zarr", setting.codec)
+                for count in setting.workers:
+                    progress(f"{problem.name}: {count} workers")
+                    found.append(
+                        scale(
+                            *(problem, where / "source.zarr", where / "work"),
+                            workers=count, memory=setting.memory, batch=setting.batch,
+                        )
+                    )  # fmt: skip
+                shutil.rmtree(where / "source.zarr")
+    finally:
+        shutil.rmtree(where, ignore_errors=True)
+    for problem in problems:
+        own = [one for one in found if one.problem == problem.name]
+        console.print(
+            f"{problem.name}, {spelled_bytes(problem.nbytes)} in {own[0].blocks} blocks, {own[0].tasks} "
+            f"tasks of {spelled_bytes(own[0].task_bytes)} each"
+        )
+        table = Table()
+        for name in (
+            "workers",
+            "seconds",
+            "times",
+            "blocks/s",
+            "tasks/s",
+            "scheduler",
+            "client",
+            "memory each",
+        ):
+            table.add_column(name, justify="right")
+        table.add_column("")
+        for one in own:
+            table.add_row(
+                str(one.workers),
+                f"{one.seconds:.1f}",
+                f"{own[0].seconds / one.seconds:.2f}",
+                f"{one.blocks / one.seconds:.1f}",
+                f"{one.tasks / one.seconds:.1f}",
+                f"{one.scheduler / one.seconds:.1%}",
+                f"{one.client / one.seconds:.1%}",
+                spelled_bytes(one.memory),
+                one.error,
+            )
+        console.print(table)
+    return found
+
+
+def _tables(problems: Sequence[Problem], found: Sequence[Outcome], console: Console) -> None:
+    """Print a table for each problem."""
+    from rich.table import Table
+
+    from relayout.errors import spelled_bytes
+
     for problem in problems:
         begin = f"{problem.name}, {spelled_bytes(problem.nbytes)}: f32 of {list(problem.dims)}"
         console.print(f"{begin} in chunks {list(problem.source_chunks)} to chunks {list(problem.chunks)}")
@@ -149,15 +282,3 @@ def large(
                 one.error,
             )
         console.print(table)
-    output.json(
-        {
-            "machine": machine,
-            "cores_used_by_others": others,
-            "size": nbytes,
-            "memory": room,
-            "workers": workers,
-            "codec": codec,
-            "problems": [one._asdict() for one in problems],
-            "figures": [{**one._asdict(), "seconds": None if one.error else one.seconds} for one in found],
-        }
-    )

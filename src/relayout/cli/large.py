@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
@@ -65,7 +65,8 @@ _OPTIONS = (
     click.option(
         "--memory",
         metavar="BYTES",
-        help="Store: what the process (of a cluster: each worker) may take: 512MB, 2GB. [default: 2GB]",
+        help="Store: what the process (of a cluster: all workers together) may take: 512MB, 2GB. "
+        "[default: 2GB; of a cluster: what its workers may]",
     ),
     click.option(
         "--codecs",
@@ -139,22 +140,21 @@ def convert_store(
             context,
         )
     lazy = stores.open(*(source, names[0] if names else None), format=src_format, dims=dims, dtype=src_dtype)
-    asked = _begun(target) if large.resume else {}
+    room = _room(large, threads, _begun(target) if large.resume else {})
     desc = destination(lazy.desc, dst_format, dtype, axes)
     normalise, found = attributes(lazy.desc, desc)
     plan = stores.plan(
-        *(lazy, target, dst_format), dtype=dtype, chunks=large.chunks, shards=large.shards,
-        memory=large.memory or asked.get("memory") or "2GB",
-        threads=threads or asked.get("threads") or _worker_threads(large),
+        lazy, target, dst_format, dtype=dtype, chunks=large.chunks, shards=large.shards, **room,
         codecs=large.codecs or "same", zarr_format=int(large.zarr_format or 3),
         missing=large.missing or "fill", axes=axes, normalise=normalise, **found,
     )  # fmt: skip
+    _check_room(large, plan)
     if large.dry_run:
         output.json({**_told(lazy, plan), "done": False})
         output.echo(plan.explain())
         return
     with (
-        plan.start(resume=large.resume, force=force) as run,
+        _started(plan, large.resume, force) as run,
         _bar(run, target, shown) as progress,
     ):
         _engine(large)(run, progress=progress, **_options(large))
@@ -163,15 +163,64 @@ def convert_store(
     _report(source, target, lazy, plan, run, output)
 
 
-def _begun(target: str) -> dict[str, Any]:
+def _begun(target: str) -> dict[str, int]:
     """Memory and threads of the conversion that was begun, so that it is planned alike."""
-    from relayout.stores.run import WORK
+    from relayout.stores.run import begun
 
-    try:
-        told = json.loads(Path(target, WORK, "plan.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return {key: told[key] for key in ("memory", "threads") if isinstance(told.get(key), int)}
+    told, keys = begun(Path(target)), ("memory", "base", "threads", "workers")
+    return {key: told[key] for key in keys if isinstance(told.get(key), int)}
+
+
+def _room(large: Large, threads: int | None, asked: dict[str, int]) -> dict[str, Any]:
+    """What to plan with: as it was begun, as it was given, or what the workers have."""
+    if large.engine != "dask" or large.scheduler is None:
+        given = {"memory": large.memory, "threads": threads}
+        return {"memory": "2GB", **asked, **{key: value for key, value in given.items() if value}}
+    if asked:  # blocks must be the same; whether these workers have room for them is looked at later
+        return {**asked}
+    made: dict[str, int] = _dask("for_workers")(large.scheduler, large.memory)
+    return made if threads is None else {**made, "threads": threads}
+
+
+def _check_room(large: Large, plan: Plan) -> None:
+    """Refuse to go on with blocks that are too large for the memory that is given now."""
+    from relayout.errors import LayoutError, spelled_bytes
+
+    if not large.resume or large.memory is None or large.engine != "dask" or large.scheduler is None:
+        return
+    part = _dask("for_workers")(large.scheduler, large.memory)["memory"]
+    needed = plan.base + max(one.memory for one in plan.passes)
+    if needed > part:
+        raise LayoutError(
+            f"{large.memory} are {spelled_bytes(part)} for each worker, and the blocks that the conversion "
+            f"was begun with take {spelled_bytes(needed)} in a worker; resume it with fewer workers or more "
+            "memory, or begin again (--force)"
+        )
+
+
+@contextmanager
+def _started(plan: Plan, resume: bool, force: bool) -> Iterator[Run]:
+    """A plan at work; what is done again is told."""
+    from relayout.stores.run import ChunksGone
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ChunksGone)
+        run = plan.start(resume=resume, force=force)
+    for warning in caught:
+        if issubclass(warning.category, ChunksGone):
+            click.echo(f"Warning: {warning.message}", err=True)
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    with run:
+        yield run
+
+
+def _dask(name: str) -> Callable[..., Any]:
+    """A function of ``relayout.dask``; Dask may not be there."""
+    import relayout.dask
+
+    found: Callable[..., Any] = getattr(relayout.dask, name)
+    return found
 
 
 def _engine(large: Large) -> Callable[..., None]:
@@ -179,20 +228,7 @@ def _engine(large: Large) -> Callable[..., None]:
         from relayout.stores import workers
 
         return workers.run
-    import relayout.dask
-
-    engine: Callable[..., None] = getattr(relayout.dask, "run")  # noqa: B009 - Dask may not be there
-    return engine
-
-
-def _worker_threads(large: Large) -> int | None:
-    """How many blocks a worker of a cluster has at a time: the memory that is given is that of a worker."""
-    if large.engine != "dask":
-        return None
-    import relayout.dask
-
-    count: int = getattr(relayout.dask, "worker_threads")(large.scheduler)  # noqa: B009 - as above
-    return count
+    return _dask("run")
 
 
 def _options(large: Large) -> dict[str, Any]:
@@ -257,6 +293,7 @@ def _told(lazy: LazyTensor, plan: Plan) -> dict[str, Any]:
             for one in plan.passes
         ],
         "threads": plan.threads,
+        "workers": plan.workers,
         "peak_memory": plan.peak,
         "predicted_seconds": plan.seconds,
         "notes": list(plan.notes),
@@ -274,5 +311,7 @@ def _report(source: str, target: str, lazy: LazyTensor, plan: Plan, run: Run, ou
     )
     if run.resumed:
         output.echo(f"{run.resumed} of {plan.total} blocks had been done before")
+    if run.redone:
+        output.echo(f"{run.redone} of {plan.total} blocks were done again, as their chunks were gone")
     for note in plan.notes:
         output.echo(note)

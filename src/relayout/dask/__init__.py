@@ -4,7 +4,8 @@
 ``reorder``                    a lazy array of logical shape as a lazy array of the physical shape of a format
 ``logical``                    the way back
 ``run``                        a plan of :mod:`relayout.stores` on a cluster
-``worker_threads``             how many blocks a worker of a cluster has at a time: what to plan with
+``for_workers``                what to plan with for the workers of a cluster: memory, threads, how many
+``worker_threads``             how many blocks a worker of a cluster has at a time
 =============================  =============================================================================
 
 The names are loaded when they are first asked for, and Dask with them: neither ``import relayout`` nor
@@ -24,10 +25,12 @@ from relayout.forking import later as _later
 if TYPE_CHECKING:
     from relayout.dask.arrays import logical as logical
     from relayout.dask.arrays import reorder as reorder
+    from relayout.dask.running import for_workers as for_workers
     from relayout.dask.running import run as run
     from relayout.dask.running import worker_threads as worker_threads
 
 _WHERE = {
+    "for_workers": "running",
     "logical": "arrays",
     "reorder": "arrays",
     "run": "running",
@@ -36,6 +39,7 @@ _WHERE = {
 """The module that defines a name, one line each."""
 
 __all__ = [
+    "for_workers",
     "logical",
     "reorder",
     "run",

@@ -18,6 +18,7 @@ things make a plan of a million blocks fit that: batches take about a second, an
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -25,14 +26,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import dask
+import numpy as np
 from dask.base import get_scheduler
 
-from relayout.errors import LayoutError, described, spelled_bytes
+from relayout.errors import LayoutError, TooLarge, Unsupported, described, spelled_bytes
 from relayout.forking import lock
 from relayout.stores.batch import Batch, batch_size, batches, end_session, run_batch
+from relayout.stores.planning import BASE, as_bytes
+from relayout.tensor import tensor
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -41,7 +45,7 @@ if TYPE_CHECKING:
     from relayout.stores.run import Run
     from relayout.stores.task import Done
 
-__all__ = ["run", "worker_threads"]
+__all__ = ["for_workers", "run", "worker_threads"]
 
 WINDOW: Final = 1000
 """Batches that a scheduler knows at a time; with less, clusters that grow with their work stay small."""
@@ -54,6 +58,15 @@ PATIENCE: Final = 120.0
 
 USABLE: Final = 0.8
 """The part of a worker's memory limit that it may use: beyond that Dask pauses it."""
+
+STEP: Final = 16 << 20
+"""Bytes that a process takes are rounded up to these: a conversion that is resumed is planned alike."""
+
+SPARE: Final = 16 << 20
+"""Bytes that the kernels of a conversion take beside those that were compiled when a worker was asked."""
+
+EACH: Final = 2_000_000_000
+"""Bytes for a worker that may take any number, where nothing is said about memory."""
 
 LOCAL: Final = ("threads", "processes", "synchronous")
 
@@ -105,8 +118,12 @@ def run(
     Notes
     -----
     All workers must see source and destination under the same paths, and have Relayout in the same version.
-    Memory: a worker runs as many blocks at a time as it has threads, or fewer if its memory limit has no
-    room for them beside what the process takes already.
+    Memory: a worker runs as many blocks at a time as it has threads, or fewer if the memory that was planned
+    with, or its own limit, has no room for them beside what the process takes already.
+
+    See Also
+    --------
+    for_workers : with which memory and how many threads to plan.
 
     Examples
     --------
@@ -119,7 +136,7 @@ def run(
             size = batch_size(one, engine.workers()) if batch is None else batch
             recorder = _Recorder(run, progress)
             try:
-                engine.work(batches(run, one, size), one, recorder)
+                engine.work(batches(run, one, size), run, one, recorder)
             finally:
                 end_session(run)
                 recorder.flush()
@@ -129,7 +146,8 @@ def worker_threads(scheduler: Any = None) -> int:
     """How many blocks a worker has at a time: the most threads of any of its workers; 1 if there are none.
 
     The memory that a plan is made with is that of a process, so ``stores.plan(..., memory="4GB",
-    threads=relayout.dask.worker_threads(client))`` is for workers of 4 GB.
+    threads=relayout.dask.worker_threads(client))`` is for workers of 4 GB. :func:`for_workers` asks for
+    memory, too.
 
     Parameters
     ----------
@@ -151,6 +169,84 @@ def worker_threads(scheduler: Any = None) -> int:
         return engine.threads()
 
 
+def for_workers(
+    scheduler: Any = None, memory: int | str | None = None, *, patience: float = PATIENCE
+) -> dict[str, int]:
+    """Ask the workers of a cluster what a conversion that they run is to be planned with.
+
+    Each worker says how many threads it has, how much memory it may take, and what its process takes already
+    with all that a block needs loaded and compiled.
+
+    Parameters
+    ----------
+    scheduler
+        As :func:`run` takes it.
+    memory : int or str, optional
+        What all workers together may take, ``"512MB"``: each gets an equal part. Without it each gets what
+        its own limit allows (80 % of it, beyond which Dask pauses a worker), or 2 GB if it has none.
+    patience : float
+        Seconds to wait for the first worker.
+
+    Returns
+    -------
+    dict
+        Options of :func:`relayout.stores.plan`: ``memory`` and ``base`` in bytes and ``threads``, of one
+        worker (of different ones the least memory, and the most of the others), and how many ``workers``
+        there are.
+
+    Raises
+    ------
+    TooLarge
+        The workers' processes alone take more than their part; the message says what the least is.
+    LayoutError
+        No scheduler answers, there is no worker, or one can't import Relayout.
+
+    Notes
+    -----
+    Memory is that of the workers. The scheduler and this process hold no elements; they take some hundred MB
+    wherever they run.
+
+    Examples
+    --------
+    >>> from relayout.dask import for_workers
+    >>> for_workers("synchronous", "1GB")["memory"]
+    1000000000
+    """
+    whole = None if memory is None else as_bytes(memory)
+    with _engine(scheduler, WINDOW, 0, patience) as engine:
+        found = engine.processes()
+    part = None if whole is None else whole // len(found)
+    base = max(one.taken for one in found)
+    base = -(-(base + SPARE) // STEP) * STEP
+    limits = [one.usable for one in found if one.usable]
+    each = min([*([] if part is None else [part]), *limits], default=EACH)
+    if each <= base:
+        takes = f"takes {spelled_bytes(base)} before it has a block"
+        if whole is not None and each == part:
+            raise TooLarge(
+                f"{spelled_bytes(whole)} for {len(found)} workers are {spelled_bytes(each)} for each, and "
+                f"the process of a worker {takes}; more than {spelled_bytes(base * len(found))} are needed, "
+                "or fewer workers"
+            )
+        named = min(found, key=lambda one: one.usable or EACH).name
+        raise TooLarge(
+            f"worker {named} may use {spelled_bytes(each)}, {USABLE:.0%} of its memory limit, and its "
+            f"process {takes}: give the workers more"
+        )
+    return {"memory": each, "base": base, "threads": max(one.threads for one in found), "workers": len(found)}
+
+
+class _Process(NamedTuple):
+    """What a process that runs blocks has to offer."""
+
+    name: str
+    threads: int
+    usable: int
+    """Bytes that it may take all in all; 0: any number."""
+    taken: int
+    """Bytes that it takes before it has a block."""
+
+
 class _Recorder:
     """What is done goes to the journal in groups: each line waits for the disk."""
 
@@ -164,6 +260,10 @@ class _Recorder:
             for done in several:
                 self.progress(done)
         self.several += several
+        self.rest()
+
+    def rest(self) -> None:
+        """What is to be done from time to time, whether anything has ended or not."""
         if time.monotonic() - self.last >= INTERVAL:
             self.flush()
 
@@ -192,18 +292,38 @@ class _Cluster:
         """How many there are in a worker."""
         return max(self.client.nthreads().values(), default=1)
 
-    def work(self, several: Iterator[Batch], one: Pass, recorder: _Recorder) -> None:
+    def processes(self) -> list[_Process]:
+        """The workers, each asked what it takes; there is one at least."""
+        lonely = time.monotonic()
+        while not self.client.nthreads():
+            if time.monotonic() - lonely > self.patience:
+                raise LayoutError(self._lonely())
+            time.sleep(0.1)
+        answers = self.client.run(_measured, on_error="return")
+        for name, answer in answers.items():
+            if isinstance(answer, BaseException):
+                raise LayoutError(
+                    f"worker {name} can't be asked what it takes: {type(answer).__name__}: {answer}; all "
+                    "workers need Relayout in the same version as here"
+                ) from answer
+        return [
+            _Process(name, threads, int(USABLE * limit), taken)
+            for name, (threads, limit, taken) in answers.items()
+        ]
+
+    def work(self, several: Iterator[Batch], run: Run, one: Pass, recorder: _Recorder) -> None:
         """Do batches: as many as the window has room for are known to the scheduler."""
         self._check_memory(one)
+        places = max(1, (run.plan.memory - run.plan.base) // max(1, one.memory))
         ended: SimpleQueue[Future] = SimpleQueue()
         waiting: set[Future] = set()
         try:
             while True:
                 for batch in islice(several, self.window - len(waiting)):
-                    waiting.add(self._submit(batch, one, ended))
+                    waiting.add(self._submit(batch, one.memory, places, ended))
                 if not waiting:
                     return
-                finished = self._finished(ended)
+                finished = self._finished(ended, recorder)
                 for answer in self._answers(finished):
                     recorder.add(answer)
                 waiting.difference_update(finished)
@@ -211,10 +331,10 @@ class _Cluster:
             self.client.cancel(list(waiting))
             raise
 
-    def _submit(self, batch: Batch, one: Pass, ended: SimpleQueue[Future]) -> Future:
+    def _submit(self, batch: Batch, memory: int, places: int, ended: SimpleQueue[Future]) -> Future:
         future = self.client.submit(
             _on_worker,
-            *(batch, one.memory),
+            *(batch, memory, places),
             key=f"relayout-{batch.session}-{batch.numbers[0]}",  # no other run's results are taken for ours
             retries=self.retries,
             pure=False,
@@ -222,7 +342,7 @@ class _Cluster:
         future.add_done_callback(ended.put)
         return future
 
-    def _finished(self, ended: SimpleQueue[Future]) -> list[Future]:
+    def _finished(self, ended: SimpleQueue[Future], recorder: _Recorder) -> list[Future]:
         """All that have ended by now; one at least."""
         lonely = time.monotonic()
         while True:
@@ -230,15 +350,13 @@ class _Cluster:
                 found = [ended.get(timeout=min(INTERVAL, self.patience))]
                 break
             except Empty:
+                recorder.rest()
                 if self.client.status != "running":
                     raise LayoutError(self._gone()) from None
                 if self.client.nthreads():
                     lonely = time.monotonic()
                 elif time.monotonic() - lonely > self.patience:
-                    raise LayoutError(
-                        f"the scheduler {self.client.scheduler.address} has had no worker for "
-                        f"{self.patience:.0f} s"
-                    ) from None
+                    raise LayoutError(self._lonely()) from None
         while not ended.empty():
             found.append(ended.get())
         return found
@@ -252,7 +370,7 @@ class _Cluster:
         for future in finished:
             if future.status == "error":
                 self._explain(future)
-            if future.status == "cancelled":
+            if future.status != "finished":  # cancelled, or lost with its scheduler
                 raise LayoutError(self._gone())
 
     def _explain(self, future: Future) -> None:
@@ -266,6 +384,9 @@ class _Cluster:
                 "than it may is killed, too"
             ) from error
         raise error
+
+    def _lonely(self) -> str:
+        return f"the scheduler {self.client.scheduler.address} has had no worker for {self.patience:.0f} s"
 
     def _gone(self) -> str:
         return (
@@ -282,36 +403,58 @@ class _Cluster:
                 raise LayoutError(_too_small(name, limit, used, one.memory))
 
 
-def _on_worker(batch: Batch, memory: int) -> list[Done] | LayoutError:
-    """A task: the blocks of a batch, within the memory of the worker.
+def _measured(dask_worker: Any) -> tuple[int, int, int]:
+    """Threads, memory limit (0: none) and resident set of a worker that is ready for a block.
+
+    Dask passes the worker.
+    """
+    with lock():  # what a block needs
+        from relayout.reorder import reorder
+        from relayout.stores import task, zarr  # noqa: F401
+    with contextlib.suppress(Unsupported):
+        zarr.package()
+    small = tensor(np.zeros((1, 17, 4, 4), np.float32), "nchw")
+    reorder(small, "nChw16c", dtype="f16", threads=1)
+    return dask_worker.state.nthreads, _limit(dask_worker), _resident()
+
+
+def _limit(worker: Any) -> int:
+    limit: int = getattr(getattr(worker, "memory_manager", None), "memory_limit", None) or 0
+    return limit
+
+
+def _on_worker(batch: Batch, memory: int, places: int) -> list[Done] | LayoutError:
+    """A task: the blocks of a batch, within the memory of the worker, ``places`` at a time at most.
 
     What can't become better by trying again is an answer and no exception.
     """
     with lock():
         from distributed import get_worker
     worker = get_worker()
-    limit = getattr(getattr(worker, "memory_manager", None), "memory_limit", None) or 0
     try:
-        with _room(str(worker.address), limit, memory):
+        with _room(str(worker.address), _limit(worker), memory, places):
             return run_batch(batch)
     except LayoutError as error:
         return error
 
 
-_rooms: dict[tuple[str, int], threading.BoundedSemaphore] = {}
+_rooms: dict[tuple[str, int, int], threading.BoundedSemaphore] = {}
 _rooms_lock = threading.Lock()
 
 
-def _room(name: str, limit: int, memory: int) -> threading.BoundedSemaphore:
-    """As many places in this process as its memory has for blocks; Dask's threads may be more."""
+def _room(name: str, limit: int, memory: int, places: int) -> threading.BoundedSemaphore:
+    """As many places in this process as were planned, and as its memory has for blocks.
+
+    Dask's threads may be more.
+    """
     with _rooms_lock:
-        found = _rooms.get((name, memory))
+        found = _rooms.get((name, memory, places))
         if found is None:
             used = _resident()
-            places = int((USABLE * limit - used) // max(1, memory)) if limit else 1 << 16
-            if places < 1:
+            there = int((USABLE * limit - used) // max(1, memory)) if limit else places
+            if there < 1:
                 raise LayoutError(_too_small(name, limit, used, memory))
-            found = _rooms[name, memory] = threading.BoundedSemaphore(places)
+            found = _rooms[name, memory, places] = threading.BoundedSemaphore(min(there, places))
         return found
 
 
@@ -345,15 +488,21 @@ class _Local:
         """How many tasks run in this process at a time."""
         return 1 if self.name in ("processes", "synchronous") else self.workers()
 
+    def processes(self) -> list[_Process]:
+        """What runs blocks here: a process or several, which take what any process of ours takes."""
+        alone = self.name != "processes"
+        return [_Process("here", self.threads(), 0, BASE - SPARE)] * (1 if alone else self.workers())
+
     def workers(self) -> int:
         """How many tasks run at a time."""
         return int(dask.config.get("num_workers", None) or os.cpu_count() or 1)
 
-    def work(self, several: Iterator[Batch], one: Pass, recorder: _Recorder) -> None:
+    def work(self, several: Iterator[Batch], run: Run, one: Pass, recorder: _Recorder) -> None:
         """Do batches, some for each worker at a time, and record them before the next."""
         task = dask.delayed(run_batch, pure=False)
-        while wave := [task(batch) for batch in islice(several, 4 * self.workers())]:
-            for answer in dask.compute(*wave, scheduler=self.name):
+        count = self.workers() if self.name == "processes" else min(self.workers(), run.plan.threads)
+        while wave := [task(batch) for batch in islice(several, 4 * count)]:
+            for answer in dask.compute(*wave, scheduler=self.name, num_workers=count):
                 recorder.add(answer)
 
 

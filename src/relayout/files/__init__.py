@@ -44,6 +44,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from relayout.dtypes import DTypeLike
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, Unsupported, checked, described
@@ -57,7 +59,7 @@ from relayout.files.descriptor import (
     descriptor_to_json,
     descriptor_to_text,
 )
-from relayout.files.elements import by_descr, by_dtype
+from relayout.files.elements import by_code, by_descr, by_dtype
 from relayout.files.members import matching
 from relayout.files.spelling import listed, spelled
 from relayout.forking import later as _later
@@ -79,6 +81,7 @@ __all__ = [
     "descriptor_to_json",
     "descriptor_to_text",
     "destination_for",
+    "foreign_element",
     "info",
     "physical_shape",
     "read",
@@ -555,6 +558,43 @@ def _given_to_convert(
     if to is None or to == "any":  # "any" is no format, which the destination will say
         return given
     return given._replace(to=Format(to))
+
+
+def foreign_element(path: AnyPath, name: str | None = None) -> str | None:
+    """What NumPy calls the elements of an array that are none of Relayout's data types, and can be moved.
+
+    Returns
+    -------
+    str or None
+        ``"uint16"``, ``"bool"``, ``"complex64"``, ...; None: they are of a data type of Relayout's, or NumPy
+        has no name for them, or they take no 1, 2, 4 or 8 bytes.
+
+    Raises
+    ------
+    LayoutError, OSError
+        As :func:`read`.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(pathlib.Path(folder, "x.npy"), np.zeros(3, np.uint16))
+    ...     foreign_element(pathlib.Path(folder, "x.npy"))
+    'uint16'
+    """
+    if _path(path).suffix.lower() not in (".npy", ".npz", ".safetensors"):
+        return None
+    opened = _module(path).opened(_path(path))
+    member = opened.member(opened.choose(name))
+    array = member.array
+    if array.dtype is not None or array.bits not in (8, 16, 32, 64) or member.described() is not None:
+        return None
+    code = by_code.get(array.type_name)
+    descr = array.type_name if code is None else code.descr
+    if descr is None:
+        return None
+    known = np.dtype(descr)
+    return f"V{known.itemsize}" if known.kind == "V" else known.name if known.kind in "biufc" else None
 
 
 def _module_to_write(path: AnyPath) -> ModuleType:

@@ -129,24 +129,22 @@ def descriptor_from_text(text: str | bytes) -> MemoryDesc:
     return descriptor_from_json(json_from_text(text))
 
 
-def json_from_text(text: str | bytes) -> object:
+def json_from_text(text: str | bytes, what: str = "descriptor", most: int = LONGEST_TEXT) -> object:
     """Read JSON of bounded length in which no key stands twice.
 
     Raises
     ------
     LayoutError
-        It is longer than a MiB, or no such JSON.
+        It is longer than ``most`` bytes, or no such JSON. Messages begin with ``what`` it is.
     """
-    if len(text) > LONGEST_TEXT:
-        raise LayoutError(
-            f"descriptor: {len(text)} bytes of JSON are more than the {LONGEST_TEXT} that one may have"
-        )
+    if len(text) > most:
+        raise LayoutError(f"{what}: {len(text)} bytes of JSON are more than the {most} that one may have")
     try:
         return json.loads(text, object_pairs_hook=_unrepeated)
     except LayoutError as error:
-        raise LayoutError(f"descriptor: {error}") from None
+        raise LayoutError(f"{what}: {error}") from None
     except (ValueError, RecursionError) as error:
-        raise LayoutError(f"descriptor: this is no JSON: {error}") from None
+        raise LayoutError(f"{what}: this is no JSON: {error}") from None
 
 
 # -- reading, distrustfully -----------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from relayout.files.arrays import physical_shape
 from relayout.stores.buffers import taken
 from relayout.stores.files import check_unchanged
 from relayout.stores.grid import Grid, Index
-from relayout.stores.store import Address, Bytes, Fingerprint, SourceChanged, digest
+from relayout.stores.store import CARRIERS, Address, Bytes, Fingerprint, SourceChanged, digest
 from relayout.tensor import Tensor
 
 __all__ = ["File", "rows"]
@@ -56,13 +56,14 @@ class File:
         self.address = address
         self.path = Path(address.path)
         self._identity = os.stat(self.path)
-        details = address.details
+        details, name = address.details, address.name or None
+        foreign = files.foreign_element(self.path, name) if details.get("dtype") is None else None
         tensor = files.read(
             self.path,
             details.get("format"),
             dims=details.get("dims"),
-            dtype=details.get("dtype"),
-            name=address.name or None,
+            dtype=details.get("dtype") if foreign is None else CARRIERS[8 * np.dtype(foreign).itemsize],
+            name=name,
         )
         self.desc = tensor.desc
         shape = physical_shape(self.desc)
@@ -77,7 +78,7 @@ class File:
         self.width = self.desc.dtype.bits // 8
         self.chunks = rows(shape, self.width)
         self.grid = Grid(shape, self.chunks)
-        self.element, self.fill, self.codecs = self.desc.dtype.name, b"", ""
+        self.element, self.fill, self.codecs = foreign or self.desc.dtype.name, b"", ""
         self._strides = [self.width * prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
     def read(self, chunk: Index, newest: int = 0) -> Bytes | None:
@@ -111,6 +112,10 @@ class File:
     def write(self, chunk: Index, data: Bytes) -> str:
         """Nothing: a file is written as a whole, by :mod:`relayout.files`."""
         raise Unsupported(f"chunks can't be written into the file {self.path}")
+
+    def stored_bytes(self, chunk: Index) -> int:
+        """Bytes of the rows of a chunk."""
+        return self.width * prod(stop - start for start, stop in self.grid.box(chunk))
 
     def fingerprint(self) -> Fingerprint:
         """Size and time of the file."""

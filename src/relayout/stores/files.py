@@ -8,32 +8,52 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from relayout.errors import LayoutError
+from relayout.exchange.mapped import open_regular
 from relayout.files.atomic import naming
 from relayout.stores.buffers import taken
 from relayout.stores.store import Bytes, Fingerprint, SourceChanged, digest
 
-__all__ = ["check_unchanged", "fingerprint", "names_chunk", "read_whole", "remove_parts", "write_whole"]
+if TYPE_CHECKING:
+    from io import BufferedReader
+
+__all__ = [
+    "check_unchanged",
+    "fingerprint",
+    "names_chunk",
+    "read_whole",
+    "remove_parts",
+    "size_of_file",
+    "write_whole",
+]
 
 _PART: Final = re.compile(r"\..+\.[0-9a-f]{12}\.part")
 """What a file is called while it is being written."""
 
 
-def read_whole(path: Path, newest: int) -> Bytes | None:
+def read_whole(path: Path, newest: int, most: int) -> Bytes | None:
     """The bytes of a file, in a buffer that can be :func:`given back <.buffers.given_back>`; None: no file.
 
     Raises
     ------
     SourceChanged
         It was changed after ``newest`` (ns, 0: any time will do).
+    LayoutError
+        It has more than ``most`` bytes.
     OSError
-        It can't be read.
+        It can't be read, or is no regular file.
     """
     try:
-        with path.open("rb", buffering=0) as file:
+        with cast("BufferedReader", open_regular(path)) as file:
             status = os.fstat(file.fileno())
             check_unchanged(path, status, newest)
+            if status.st_size > most:
+                raise LayoutError(
+                    f"{path} has {status.st_size} bytes, which is more than the {most} that a chunk of this "
+                    "array can take"
+                )
             data, got = taken(status.st_size), 0
             while got < data.size:  # the system reads 2 GiB at most
                 more = file.readinto(data[got:].data)
@@ -49,6 +69,20 @@ def check_unchanged(path: Path, status: os.stat_result, newest: int) -> None:
     """Refuse a file that was changed after the time ``newest`` (ns; 0: any time will do)."""
     if newest and status.st_mtime_ns > newest:
         raise SourceChanged(f"{path} was changed after the conversion had been planned; plan it again")
+
+
+def size_of_file(path: Path) -> int:
+    """Bytes of a file; 0: it is not there.
+
+    Raises
+    ------
+    OSError
+        The system does not say.
+    """
+    try:
+        return os.stat(path).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
 
 
 AT_ONCE: Final = 1 << 20
@@ -140,7 +174,10 @@ def fingerprint(metadata: object, folder: Path, is_chunk: Callable[[str], bool])
     return Fingerprint(digest([metadata, total.hexdigest()]), newest, chunks, nbytes)
 
 
-def _walk(folder: Path, prefix: str) -> Iterable[tuple[str, tuple[int, int]]]:
+def _walk(
+    folder: Path, prefix: str, links: set[tuple[int, int]] | None = None
+) -> Iterable[tuple[str, tuple[int, int]]]:
+    links = set() if links is None else links
     try:
         entries = list(os.scandir(folder))
     except FileNotFoundError:
@@ -149,7 +186,15 @@ def _walk(folder: Path, prefix: str) -> Iterable[tuple[str, tuple[int, int]]]:
         if entry.name.startswith(".") and entry.is_dir():
             continue
         if entry.is_dir():
-            yield from _walk(Path(entry.path), f"{prefix}{entry.name}/")
+            if entry.is_symlink():
+                status = entry.stat()
+                if (status.st_dev, status.st_ino) in links:
+                    raise LayoutError(f"{entry.path} is a link to a folder that another link leads to, too")
+                links.add((status.st_dev, status.st_ino))
+            yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", links)
         else:
-            status = entry.stat()
+            try:
+                status = entry.stat()
+            except FileNotFoundError:  # a link to nothing, or removed since
+                continue
             yield f"{prefix}{entry.name}", (status.st_size, status.st_mtime_ns)

@@ -18,16 +18,32 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from relayout.errors import LayoutError, Unsupported, described
+from relayout.errors import LayoutError, TooLarge, Unsupported, described
+from relayout.exchange.mapped import open_regular
 from relayout.files.arrays import physical_shape
-from relayout.files.descriptor import descriptor_from_json, descriptor_to_json, json_from_text
+from relayout.files.descriptor import (
+    LONGEST_TEXT,
+    descriptor_from_json,
+    descriptor_to_json,
+    json_from_text,
+)
 from relayout.files.elements import by_dtype
-from relayout.stores.files import fingerprint, names_chunk, read_whole, remove_parts, write_whole
+from relayout.files.spelling import spelled
+from relayout.layout.layout import MAX_ELEMENTS
+from relayout.stores.files import (
+    fingerprint,
+    names_chunk,
+    read_whole,
+    remove_parts,
+    size_of_file,
+    write_whole,
+)
 from relayout.stores.grid import Grid, Index
 from relayout.stores.run import check_complete
 from relayout.stores.store import Address, Bytes, Fingerprint
@@ -35,6 +51,9 @@ from relayout.stores.store import Address, Bytes, Fingerprint
 __all__ = ["DESCRIPTION", "Folder"]
 
 DESCRIPTION: Final = "relayout.json"
+
+MOST_HEADER: Final = 4096
+"""Bytes of the header of an npy file that are read; those of numbers take about a hundred."""
 
 
 class Folder:
@@ -50,7 +69,7 @@ class Folder:
         where = self.folder / DESCRIPTION
         try:
             self.desc = descriptor_from_json(told["descriptor"])
-            self.chunks = tuple(told["chunks"])
+            self.chunks = _sizes(told["chunks"])
             self.kind = told.get("files", "npy")
             shape = physical_shape(self.desc)
             if shape is None or self.kind not in ("npy", "bin"):
@@ -65,7 +84,9 @@ class Folder:
         self._descr = self._named(self.element)
         self.fill = b""
         self.codecs = ""
-        self.nbytes = int(np.prod(self.chunks, dtype=np.int64)) * (self.desc.dtype.bits // 8)
+        self.nbytes = prod(self.chunks) * (self.desc.dtype.bits // 8)
+        if self.nbytes > MAX_ELEMENTS // 8:
+            raise TooLarge(f"{where}: chunks {list(self.chunks)} are larger than any file")
 
     def _named(self, element: Any) -> str:
         """NumPy's spelling of the type of the elements."""
@@ -74,7 +95,7 @@ class Folder:
             return by_dtype[element].descr or f"|V{bits // 8}"
         try:
             known = np.dtype(element if isinstance(element, str) else "")
-        except TypeError:
+        except (TypeError, ValueError, SyntaxError):
             known = None
         if known is None or known.kind not in "biufcV" or known.fields or known.itemsize * 8 != bits:
             raise LayoutError(
@@ -95,10 +116,10 @@ class Folder:
     def read(self, chunk: Index, newest: int = 0) -> Bytes | None:
         """The bytes of a chunk."""
         path = self._path(chunk)
-        data = read_whole(path, newest)
+        data = read_whole(path, newest, self.nbytes + MOST_HEADER)
         if data is None:
             return None
-        begin = self._check_header(path, data[:4096].tobytes()) if self.kind == "npy" else 0
+        begin = self._check_header(path, data[:MOST_HEADER].tobytes()) if self.kind == "npy" else 0
         data_view = data[begin:]
         if data_view.size != self.nbytes:
             raise LayoutError(
@@ -116,8 +137,8 @@ class Folder:
                 (2, 0): np.lib.format.read_array_header_2_0,
             }
             shape, fortran, dtype = reader[version](file)
-        except (ValueError, KeyError, SyntaxError) as error:
-            raise LayoutError(f"{path} is no npy file: {error}") from None
+        except Exception as error:  # a header is Python source, and what can go wrong in it is without end
+            raise LayoutError(f"{path} is no npy file: {spelled(str(error)[:200])}") from None
         if (
             tuple(shape) != self.chunks
             or (fortran and len(shape) > 1)
@@ -145,6 +166,10 @@ class Folder:
         write_whole(path, self.encode(data))
         return str(path)
 
+    def stored_bytes(self, chunk: Index) -> int:
+        """Bytes of the file of a chunk."""
+        return size_of_file(self._path(chunk))
+
     def fingerprint(self) -> Fingerprint:
         """Description, and all files of chunks."""
         first = (0,) * len(self.chunks)
@@ -164,10 +189,20 @@ class Folder:
         return {"store": f"folder of {self.kind} files"}
 
 
+def _sizes(given: Any) -> tuple[int, ...]:
+    """The sizes of a chunk, as a description has them."""
+    if not isinstance(given, list) or not all(
+        type(size) is int and 1 <= size <= MAX_ELEMENTS for size in given
+    ):
+        raise LayoutError(f"chunks are a list of whole numbers from 1 on, got {described(given)}")
+    return tuple(given)
+
+
 def _described(folder: Path) -> dict[str, Any]:
     where = folder / DESCRIPTION
     try:
-        data = json_from_text(where.read_bytes())
+        with open_regular(where) as file:
+            data = json_from_text(file.read(LONGEST_TEXT + 1))
     except FileNotFoundError:
         raise LayoutError(f"{folder} holds no {DESCRIPTION}, which says what its files are") from None
     except LayoutError as error:

@@ -2,14 +2,17 @@
 
 ::
 
-    out.zarr/.relayout/journal      relayout journal 1 3f9c...      the plan that it belongs to
-                                    0
-                                    2
-                                    1-1 7
+    out.zarr/.relayout/journal      relayout journal 2 3f9c...      the plan that it belongs to
+                                    0:65536
+                                    2:65536                         a task, and the bytes of its files
+                                    1:65536 7:16384
 
 A line is written after what it tells of: first the files of finished tasks go to the disk (``fsync``), then
 the folders that have their names, then the line. Whatever moment the power fails at, what the journal calls
 done is there. A line that was cut off by the end of the file counts as not written.
+
+The bytes are there for people who tidy up: whoever goes on with the conversion compares them with what lies
+in the folder, and does again what is no longer there (:mod:`.run`).
 
 One process at a time has the journal; a lock on it keeps a second one out.
 """
@@ -20,7 +23,7 @@ import contextlib
 import ctypes
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -33,9 +36,12 @@ try:
 except ImportError:  # Windows: two processes at a time are not kept apart
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Journal", "nobody_at_work", "sync_files"]
+__all__ = ["Journal", "count_done", "nobody_at_work", "sync_files"]
 
-HEADER: Final = "relayout journal 1 "
+MOST_COUNTED: Final = 64 << 20
+"""Bytes of a journal that are read for a message."""
+
+HEADER: Final = "relayout journal 2 "
 
 
 class Journal:
@@ -47,6 +53,8 @@ class Journal:
         The file; it is made if it is not there.
     key : str
         The plan (:attr:`relayout.stores.Plan.key`).
+    total : int
+        How many tasks the plan has. Other numbers in the file are not believed.
 
     Raises
     ------
@@ -56,12 +64,12 @@ class Journal:
         Another process has it.
     """
 
-    def __init__(self, path: Path, key: str) -> None:
-        self.path = path
-        self.done: set[int] = set()
-        """The numbers of the tasks that are done."""
+    def __init__(self, path: Path, key: str, total: int) -> None:
+        self.path, self.total = path, total
+        self.done: dict[int, int] = {}
+        """The numbers of the tasks that are done, each with the bytes that its files take."""
         with naming(path):
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
             try:
                 _lock(self._file, path)
                 self._begin(key)
@@ -88,15 +96,16 @@ class Journal:
             )
         with contextlib.suppress(ValueError):
             for line in whole[1:]:
-                self.done |= set(map(int, line.split()))
+                told = dict(_entry(word) for word in line.split())
+                self.done.update((k, size) for k, size in told.items() if 0 <= k < self.total)
         os.ftruncate(self._file, len("\n".join(whole)) + 1)
         os.lseek(self._file, 0, os.SEEK_END)
 
-    def add(self, numbers: Iterable[int]) -> None:
-        """Note tasks as done, on the disk; what they have written must be there already."""
-        fresh = [number for number in numbers if number not in self.done]
+    def add(self, several: Mapping[int, int]) -> None:
+        """Note tasks as done, on the disk, each with the bytes of its files, which must be there already."""
+        fresh = {number: size for number, size in several.items() if number not in self.done}
         if fresh:
-            self._write(" ".join(map(str, fresh)) + "\n")
+            self._write(" ".join(f"{number}:{size}" for number, size in fresh.items()) + "\n")
             self.done.update(fresh)
 
     def check(self) -> None:
@@ -126,6 +135,24 @@ class Journal:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def _entry(word: str) -> tuple[int, int]:
+    number, size = word.split(":")
+    return int(number), int(size)
+
+
+def count_done(path: Path) -> int:
+    """How many tasks a journal calls done, whatever plan it belongs to; of long ones about as many.
+
+    Raises
+    ------
+    OSError, ValueError
+        It can't be read.
+    """
+    with path.open(encoding="ascii") as file:
+        lines = file.read(MOST_COUNTED).split("\n")[1:-1]
+    return len({_entry(word)[0] for line in lines for word in line.split()})
 
 
 @contextlib.contextmanager

@@ -11,6 +11,8 @@ from relayout import files
 from relayout.dtypes import DTypeLike
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
+from relayout.exchange.mapped import open_regular
+from relayout.files.descriptor import json_from_text
 from relayout.layout.format import Format
 from relayout.layout.layout import check_dims
 from relayout.stores import zarr
@@ -23,6 +25,7 @@ __all__ = ["is_store", "names", "open"]
 
 AnyPath = str | os.PathLike[str]
 INDEX = ".safetensors.index.json"
+MOST_INDEX = 100_000_000  # bytes; some hundred for each of a hundred thousand weights are ten million
 
 
 def open(
@@ -185,16 +188,22 @@ def _index(folder: Path) -> Path | None:
 def _weights(index: Path) -> dict[str, str]:
     """Which file has which array, as the index of a checkpoint says it."""
     try:
-        data = json.loads(index.read_bytes())
-    except ValueError as error:
-        raise LayoutError(f"{index} is no JSON: {error}") from None
+        with open_regular(index) as file:
+            data = json_from_text(file.read(MOST_INDEX + 1), "index", MOST_INDEX)
+    except LayoutError as error:
+        raise LayoutError(f"{index}: {error}") from None
     found = data.get("weight_map") if isinstance(data, dict) else None
     if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
         raise LayoutError(f"{index} is no index of a checkpoint: it has no weight_map of names")
     for file in found.values():
-        if "/" in file or "\\" in file or file in ("", ".", ".."):
+        if set("/\\\0") & set(file) or file in ("", ".", "..") or not _is_unicode(file):
             raise LayoutError(f"{index} names the file {file!r}, which does not lie beside it")
     return found
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text has no halves of characters, which JSON can spell."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _some(several: Sequence[str]) -> str:

@@ -33,14 +33,16 @@ from relayout.stores.opening import open as open_store
 from relayout.stores.plans import Pass, Plan, Rates
 from relayout.stores.run import WORK, Run
 from relayout.stores.store import Address, Fingerprint
+from relayout.stores.task import Schedule
 from relayout.stores.zarr import Zarr, new_metadata
 
-__all__ = ["as_bytes", "convert", "plan"]
+__all__ = ["BASE", "TooLittle", "as_bytes", "convert", "plan"]
 
 BASE: Final = 224 << 20
 """Bytes that the interpreter, NumPy, Zarr and compiled kernels take, which count for the memory.
 
-The same number in every process, so that a conversion which is resumed is planned alike."""
+The same number in every process, so that a conversion which is resumed is planned alike. Workers of a cluster
+are asked what they take (:func:`relayout.dask.for_workers`)."""
 
 SPARE: Final = 2
 """Tasks at a time beyond one for each processor: some wait for the disk."""
@@ -51,6 +53,13 @@ CHUNK: Final = 8 << 20
 _UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
     "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40
 }  # fmt: skip
+
+
+class TooLittle(TooLarge):
+    """No block fits into the memory."""
+
+    needed = 0
+    """The least bytes that a process needs for a task at a time."""
 
 
 def as_bytes(given: int | str) -> int:
@@ -77,7 +86,9 @@ def plan(
     chunks: Sequence[int] | None = None,
     shards: Sequence[int] | None = None,
     memory: int | str = "2GB",
+    base: int | None = None,
     threads: int | None = None,
+    workers: int = 1,
     kind: str | None = None,
     codecs: str = "same",
     zarr_format: int = 3,
@@ -108,9 +119,15 @@ def plan(
         The sizes of a shard, multiples of those of a chunk (Zarr 3). Shards are what is written as one.
     memory : int or str
         What the process may take, all in all: ``"2GB"``, ``"512MiB"``.
+    base : int, optional
+        The bytes of that which the process takes before it has a task; without it those that a process of
+        this package takes at most (:data:`BASE`).
     threads : int, optional
         How many tasks may run at the same time, at most. Without it two more than there are processors.
         Fewer do where the memory is too little for that.
+    workers : int
+        How many processes there will be, each with so much memory and so many threads
+        (:func:`relayout.dask.for_workers` says these four for a cluster).
     kind : str, optional
         ``"zarr"``, or ``"npy"`` or ``"bin"`` for a folder of such files. Without it Zarr if the path ends in
         ``.zarr``, else npy.
@@ -173,20 +190,21 @@ def plan(
     if missing == "error" and not complete:
         absent = absent or "nobody knows which chunks are there"
         raise LayoutError(f"{absent}; missing='error' (--missing error) refuses that")
-    room = as_bytes(memory)
+    room, base = as_bytes(memory), BASE if base is None else _count("base", base)
     passes = None if passes is None else _count("passes", passes, 2)
     many = (os.cpu_count() or 1) + SPARE if threads is None else _count("threads", threads)
+    workers = _count("workers", workers)
     sides = lazy.cells, Cells(desc, target.open().chunks)
     _check_uncut(*sides)
     between = str(Path(where, WORK, "between"))
-    chosen = _chosen(lazy, desc, sides, room - BASE, many, passes)
+    chosen = _chosen(lazy, desc, sides, room - base, (many, workers), passes)
     if chosen is None:
         parts = _without_shards(lazy)
         if parts is not None:  # chunk by chunk, which takes more requests
             lazy, sides = parts, (parts.cells, sides[1])
-            chosen = _chosen(lazy, desc, sides, room - BASE, many, passes)
+            chosen = _chosen(lazy, desc, sides, room - base, (many, workers), passes)
     if chosen is None:
-        raise _too_little(sides, room)
+        raise _too_little(sides, room, base)
     count, shapes, middle = chosen
     speeds = rates or measuring.measured(lazy.stored, target.open(), Path(where).parent)
     stops: list[tuple[Address, Cells]] = [(lazy.address, sides[0]), (target, sides[1])]
@@ -212,7 +230,8 @@ def plan(
     notes = [absent] if absent else []
     count = min(count, max(1, *(shape.blocks for shape in shapes)))
     return Plan(
-        *(lazy.address, target, tuple(passing), found, room, BASE, count, speeds, tuple(notes), many),
+        *(lazy.address, target, tuple(passing), found, room, base, count, speeds, tuple(notes), many),
+        workers,
     )
 
 
@@ -282,7 +301,7 @@ def _check_carried(lazy: LazyTensor, desc: MemoryDesc, attributes: Attributes) -
     if lazy.stored.element != lazy.dtype.name and (desc.dtype is not lazy.dtype or not attributes.is_plain):
         raise Unsupported(
             f"{lazy.address.spelled} holds {lazy.stored.element}, whose elements Relayout moves and does not "
-            "convert; leave out dtype and scales"
+            "convert; leave out dtype and scales, or say which of its types they stand for (--in-dtype)"
         )
 
 
@@ -356,19 +375,23 @@ def _chosen(
     desc: MemoryDesc,
     sides: tuple[Cells, Cells],
     room: int,
-    threads: int,
+    crew: tuple[int, int],
     passes: int | None,
 ) -> tuple[int, list[search.Shape], Cells | None] | None:
-    """How many tasks at a time, the blocks of each pass, and the store in between."""
+    """How many tasks at a time, the blocks of each pass, and the store in between.
+
+    ``crew`` are the threads of a process, and the processes.
+    """
     best: tuple[float, tuple[int, list[search.Shape], Cells | None]] | None = None
     source, target = sides
+    threads, workers = crew
     processors = max(1, threads - SPARE)  # more tasks at a time than that only wait for the disk
 
     def offer(count: int, shapes: list[search.Shape], middle: Cells | None) -> None:
         nonlocal best
         stops = [source, *([middle] if middle is not None else []), target]
         seconds = sum(
-            shape.seconds(stops[k], stops[k + 1], search.ASSUMED, min(count, processors))
+            shape.seconds(stops[k], stops[k + 1], search.ASSUMED, min(count, processors) * workers)
             for k, shape in enumerate(shapes)
         )
         if best is None or seconds < 0.95 * best[0]:  # those before have more tasks at a time
@@ -376,7 +399,8 @@ def _chosen(
 
     for count in sorted({threads, processors, max(1, processors // 2), 1}, reverse=True):
         most = room // count
-        single = None if passes == 2 else search.fastest(source, target, most, count)
+        at_once = count * workers
+        single = None if passes == 2 else search.fastest(source, target, most, at_once)
         if single is not None:
             offer(count, [single], None)
             if single.reads == source.stored.total and passes is None:
@@ -386,22 +410,24 @@ def _chosen(
         kind = min(lazy.dtype, desc.dtype, key=lambda one: one.bits)
         for chunk in search.between(source, target, most)[:8]:
             middle = Cells(MemoryDesc(desc.dims, kind, plain(desc.rank)), chunk)
-            two = [search.fastest(a, b, most, count) for a, b in ((source, middle), (middle, target))]
+            two = [search.fastest(a, b, most, at_once) for a, b in ((source, middle), (middle, target))]
             shapes = [shape for shape in two if shape is not None]
             if len(shapes) == 2:
                 offer(count, shapes, middle)
     return None if best is None else best[1]
 
 
-def _too_little(sides: tuple[Cells, Cells], room: int) -> TooLarge:
+def _too_little(sides: tuple[Cells, Cells], room: int, base: int) -> TooLittle:
     source, target = sides
-    needed = BASE + source.nbytes * 2 + target.nbytes * 3
-    return TooLarge(
+    needed = base + Schedule((), 1, 1).memory(source, target)
+    made = TooLittle(
         f"{spelled_bytes(room)} of memory are too little: a chunk of the source takes "
         f"{spelled_bytes(source.nbytes)}, one of the destination {spelled_bytes(target.nbytes)}, both more "
-        f"than once while they are encoded, and the interpreter {spelled_bytes(BASE)}; about "
-        f"{spelled_bytes(needed)} are needed, or smaller chunks"
+        f"than once while they are encoded, and the process {spelled_bytes(base)}; "
+        f"{spelled_bytes(needed)} are the least, or smaller chunks"
     )
+    made.needed = needed
+    return made
 
 
 def _check_uncut(source: Cells, target: Cells) -> None:

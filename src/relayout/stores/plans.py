@@ -105,9 +105,13 @@ class Plan:
     fingerprint : Fingerprint
         What the source was like.
     memory : int
-        The bytes that the conversion may take, the interpreter included.
+        The bytes that a process may take, the interpreter included.
+    base : int
+        What of that the process takes before it has a task: the interpreter and what it has loaded.
     threads : int
-        How many tasks run at the same time on one machine within that.
+        How many tasks run at the same time in a process within that.
+    workers : int
+        How many such processes there are.
     rates : Rates
         What predicted times are made of.
     """
@@ -124,6 +128,7 @@ class Plan:
     """What there is to know besides: missing chunks, say."""
     allowed: int = 0
     """How many tasks at a time there might have been; what is resumed is planned with the same number."""
+    workers: int = 1
 
     @cached_property
     def key(self) -> str:
@@ -185,12 +190,12 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """Predicted time on :attr:`threads` threads."""
-        return sum(one.seconds for one in self.passes) / max(1, self.threads)
+        """Predicted time on :attr:`threads` threads of each of the :attr:`workers`."""
+        return sum(one.seconds for one in self.passes) / max(1, self.threads * self.workers)
 
     @property
     def peak(self) -> int:
-        """Bytes that are held at the same time at most, predicted: all threads, and the interpreter."""
+        """Bytes that a process takes at most, predicted: all its threads, and the interpreter."""
         return self.base + self.threads * max(one.memory for one in self.passes)
 
     def start(self, *, resume: bool = False, force: bool = False) -> Run:
@@ -260,8 +265,9 @@ class Plan:
                 f"  memory  {spelled_bytes(one.memory)} a task",
             ]
         told = f" ({self.rates.measured})" if self.rates.measured else ""
+        begin = "in all:" if self.workers == 1 else f"each of {self.workers} workers:"
         lines.append(
-            f"in all: {spelled_bytes(self.peak)} of {spelled_bytes(self.memory)} with "
+            f"{begin} {spelled_bytes(self.peak)} of {spelled_bytes(self.memory)} with "
             f"{several(self.threads, 'task')} at a time, {spelled_bytes(self.base)} of it the interpreter; "
             f"about {duration(self.seconds)}{told}"
         )

@@ -30,7 +30,7 @@ from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.stores.grid import Grid, Index
 
-__all__ = ["Address", "Bytes", "Fingerprint", "SourceChanged", "Stored", "digest"]
+__all__ = ["CARRIERS", "Address", "Bytes", "Fingerprint", "SourceChanged", "Stored", "digest"]
 
 Bytes = NDArray[np.uint8]
 
@@ -139,6 +139,15 @@ class Stored(Protocol):
             It can't be written; a file that was there before is as it was.
         """
 
+    def stored_bytes(self, chunk: Index) -> int:
+        """Bytes that a chunk takes as it is stored; 0: it is not there.
+
+        Raises
+        ------
+        OSError
+            The system does not say.
+        """
+
     def fingerprint(self) -> Fingerprint:
         """What the store is like now."""
 
@@ -151,6 +160,9 @@ class Stored(Protocol):
     def facts(self) -> Mapping[str, str]:
         """What there is to say about it besides, in the order of showing."""
 
+
+CARRIERS: Final = {8: "u8", 16: "s16", 32: "s32", 64: "s64"}
+"""What elements of types that are none of ours are moved as, by their bits."""
 
 KINDS: Final = {"zarr": "Zarr", "folder": "Folder", "file": "File"}
 """The kinds of stores, each with the class in the module of its name."""

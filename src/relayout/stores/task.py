@@ -53,6 +53,9 @@ class Done(NamedTuple):
     """Reading and decoding; converting; encoding and writing."""
     files: tuple[str, ...]
     """What was written: the journal sees these on the disk before it notes the task as done."""
+    stored: int = -1
+    """Bytes that these files take, by which somebody who goes on finds out whether they are still there
+    (:meth:`Task.stored`); -1: unknown, and not asked."""
 
 
 class Task(NamedTuple):
@@ -89,6 +92,21 @@ class Task(NamedTuple):
         """
         source, target = _pair(self.key, self.source, self.target)
         return _Work(self, source, target).run()
+
+    def stored(self) -> int:
+        """Bytes that the chunks which the task writes take as they lie there now; 0: none is there.
+
+        Raises
+        ------
+        OSError
+            The system does not say.
+        """
+        stored, cells = _pair(self.key, self.source, self.target)[1]
+        return sum(
+            stored.stored_bytes(chunk)
+            for cell in product(*cells.grid.touched(self.block))
+            for chunk, _ in cells.chunks_of(cell)
+        )
 
 
 class Side(NamedTuple):
@@ -178,7 +196,7 @@ class _Work:
         self.task, self.source, self.target = task, source, target
         self.mover = Mover(source.cells, target.cells, task.attributes)
         self.seconds = [0.0, 0.0, 0.0]
-        self.missing = self.read = self.written = self.requests = self.elements = 0
+        self.missing = self.read = self.written = self.stored = self.requests = self.elements = 0
         self.files: list[str] = []
         self.held: dict[Index, Bytes] = {}
         self.made: dict[Index, Bytes] = {}
@@ -206,6 +224,7 @@ class _Work:
             *(task.number, self.elements, self.read, self.written, self.requests, self.missing),
             (reading, moving, writing),
             tuple(self.files),
+            self.stored,
         )
 
     def _chunk(self, chunk: Index) -> Bytes:
@@ -244,6 +263,7 @@ class _Work:
             file = stored.write(chunk, part)
             if file:
                 self.files.append(file)
+                self.stored += stored.stored_bytes(chunk)
             self.requests += 1
             self.written += part.size
         given_back(data)

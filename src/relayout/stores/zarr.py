@@ -16,9 +16,12 @@ stored as integers of their width.
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,31 +29,48 @@ import numpy as np
 
 from relayout.dtypes import DType
 from relayout.dtypes import dtype as as_dtype
-from relayout.errors import LayoutError, Unsupported
+from relayout.errors import LayoutError, TooLarge, Unsupported, spelled_bytes
 from relayout.files.arrays import Given, StoredArray, to_desc
 from relayout.files.descriptor import descriptor_from_json, descriptor_to_json
 from relayout.files.elements import by_descr
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
+from relayout.layout.layout import MAX_ELEMENTS
 from relayout.layout.roles import DATA, WEIGHTS
 from relayout.stores import inline
 from relayout.stores.buffers import given_back
-from relayout.stores.files import fingerprint, names_chunk, read_whole, remove_parts, write_whole
+from relayout.stores.files import (
+    fingerprint,
+    names_chunk,
+    read_whole,
+    remove_parts,
+    size_of_file,
+    write_whole,
+)
 from relayout.stores.grid import Grid, Index, digit_names, stored_shape
+from relayout.stores.limits import room
 from relayout.stores.run import check_complete
-from relayout.stores.store import Address, Bytes, Fingerprint, SourceChanged, digest
+from relayout.stores.store import CARRIERS, Address, Bytes, Fingerprint, SourceChanged, digest
 
-__all__ = ["Zarr", "array_names", "is_zarr", "new_metadata"]
+__all__ = ["Zarr", "array_names", "is_zarr", "new_metadata", "package"]
+
+MOST_METADATA: Final = 100_000_000
+"""Bytes of a file of metadata that are read."""
 
 METADATA: Final = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 _LEVELS: Final = {"none": 0, "zstd": 22, "gzip": 9, "blosc": 9}
-CARRIERS: Final = {8: "u8", 16: "s16", 32: "s32", 64: "s64"}
-"""What elements of types that are none of ours are moved as."""
 _WIDTHS: Final = {"bf16": "uint16", "f8_e4m3": "uint8", "f8_e5m2": "uint8"}
 
 
-def _zarr() -> Any:
+def package() -> Any:
+    """The module ``zarr``.
+
+    Raises
+    ------
+    Unsupported
+        It is not installed.
+    """
     try:
         with lock():
             import zarr
@@ -66,7 +86,8 @@ def is_zarr(path: str) -> bool:
 
 def array_names(path: str) -> list[str]:
     """The arrays of a store, by their paths within it; ``[""]`` where the store is one array."""
-    zarr = _zarr()
+    zarr = package()
+    _check_metadata(path)
     found = _guarded(path, lambda: zarr.open(path, mode="r"))
     if isinstance(found, zarr.Array):
         return [""]
@@ -89,34 +110,39 @@ class Zarr:
     def __init__(self, address: Address) -> None:
         self.address = address
         self._local = "://" not in address.path
-        self.folder = Path(address.path, address.name) if self._local else Path()
+        self.folder = _within(address.path, address.name) if self._local else Path()
         details = address.details
         self._new = details.get("create")
         if self._new is None and self._local:
             check_complete(Path(address.path))
         self.array = self._created(self._new) if self._new is not None else self._existing()
+        if self._new is None:
+            self._bind()
         metadata = self.array.metadata
         self._shape = tuple(self.array.shape)
         inner = bool(details.get("inner")) or not self._local
         self.chunks = tuple(self.array.chunks if inner or not self.array.shards else self.array.shards)
         self.chunks = tuple(max(1, size) for size in self.chunks)
         self._inner = inner
+        if not isinstance(metadata.attributes, Mapping):
+            raise LayoutError(f"the attributes of {address.spelled} are no object with keys")
         self._native = np.dtype(self.array.dtype)
+        self._check_sizes()
         self.desc, self.element = self._described(details)
         self.grid = Grid(self._shape, self.chunks)
-        value = metadata.fill_value
-        value = np.zeros((), self._little) if value is None else np.asarray(value, self._little)
-        self.fill = value.tobytes()
+        self.fill = self._fill_value(metadata.fill_value).tobytes()
         self.codecs = self._codecs()
         self._pipeline, self._spec, self._prototype = self._machinery()
 
     # -- opening ----------------------------------------------------------------------------------------
 
     def _existing(self) -> Any:
-        zarr = _zarr()
+        zarr = package()
         path, name = self.address.path, self.address.name
         if self._local and not Path(path).exists():
             raise FileNotFoundError(2, "there is no such store", path)
+        if self._local:
+            _check_metadata(path, name)
         try:
             found = _guarded(path, lambda: zarr.open(path, path=name or None, mode="r"))
         except FileNotFoundError:
@@ -130,7 +156,7 @@ class Zarr:
         return found
 
     def _created(self, told: Mapping[str, Any]) -> Any:
-        zarr = _zarr()
+        zarr = package()
         with lock():
             from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata
             from zarr.storage import LocalStore, StorePath
@@ -143,9 +169,39 @@ class Zarr:
         store = StorePath(LocalStore(self.address.path), self.address.name)
         return zarr.Array(zarr.AsyncArray(metadata, store))
 
-    def _described(self, details: Mapping[str, Any]) -> tuple[MemoryDesc, str]:
+    def _bind(self) -> None:
+        """Decode within limits from here on."""
+        with lock():
+            from relayout.stores.bounded import bound
+        try:
+            bound(self.array)
+        except LayoutError as error:
+            raise type(error)(f"{self.address.spelled}: {error}") from None
+
+    def _check_sizes(self) -> None:
+        """Refuse sizes that no machine can count."""
         native = self._native
         self._little = native.newbyteorder("<") if native.byteorder == ">" else native
+        for what, shape in (("an array", self._shape), ("chunks", self.chunks)):
+            if prod(size or 1 for size in shape) * max(1, native.itemsize) > MAX_ELEMENTS // 8:
+                raise TooLarge(
+                    f"{self.address.spelled} claims to be {what} of shape {list(shape)} of {native}, which "
+                    "is more than any store holds"
+                )
+        whole = prod(self.chunks) * native.itemsize
+        # The index of a shard takes 16 bytes for each chunk in it, which may be one byte long.
+        self._most = 32 * room(whole) if self.array.shards else room(whole)
+
+    def _fill_value(self, value: Any) -> Any:
+        try:
+            return np.zeros((), self._little) if value is None else np.asarray(value, self._little)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise LayoutError(
+                f"{self.address.spelled} has a fill value that is no {self._native}: {error}"
+            ) from error
+
+    def _described(self, details: Mapping[str, Any]) -> tuple[MemoryDesc, str]:
+        native = self._native
         known = by_descr.get(self._little.str)
         bits = native.itemsize * 8
         if native.kind not in "biufcV" or native.fields is not None or bits not in CARRIERS:
@@ -180,7 +236,7 @@ class Zarr:
 
     def _stored_array(self, kind: DType | None, bits: int) -> StoredArray:
         nothing = np.zeros(0, np.uint8)
-        nbytes = int(np.prod(self._shape, dtype=np.int64)) * bits // 8
+        nbytes = prod(self._shape) * bits // 8
         return StoredArray(
             *(self.address.spelled, lambda: nothing, nbytes, self._shape, self._little.str, bits, kind)
         )
@@ -224,7 +280,7 @@ class Zarr:
         if self._inner or not inline.possible():
             return self.read_slowly(chunk)
         path = self._path(chunk)
-        data = read_whole(path, newest)
+        data = read_whole(path, newest, self._most)
         if data is None:
             return None
         buffer = self._prototype.buffer.from_array_like(data)
@@ -250,7 +306,7 @@ class Zarr:
     def _as_bytes(self, array: Any, chunk: Index) -> Bytes:
         array = np.ascontiguousarray(array, dtype=self._little)
         data: Bytes = array.reshape(-1).view(np.uint8)
-        if data.size != int(np.prod(self.chunks, dtype=np.int64)) * self._native.itemsize:
+        if data.size != prod(self.chunks) * self._native.itemsize:
             raise LayoutError(
                 f"chunk {list(chunk)} of {self.address.spelled} is damaged: it has {data.size} bytes, decoded"
             )
@@ -259,8 +315,14 @@ class Zarr:
     def _decoding(self, chunk: Index, decode: Any) -> Any:
         try:
             return decode()
-        except (OSError, MemoryError, SourceChanged):
+        except (OSError, SourceChanged):
             raise
+        except MemoryError as error:
+            raise TooLarge(
+                f"chunk {list(chunk)} of {self.address.spelled} can't be decoded: there is no memory for it"
+            ) from error
+        except LayoutError as error:
+            raise LayoutError(f"chunk {list(chunk)} of {self.address.spelled} is damaged: {error}") from error
         except Exception as error:  # whatever codecs raise: RuntimeError, ValueError, types of their own
             raise LayoutError(
                 f"chunk {list(chunk)} of {self.address.spelled} is damaged: {type(error).__name__}: {error}"
@@ -287,6 +349,10 @@ class Zarr:
         return str(path)
 
     # -- the whole --------------------------------------------------------------------------------------
+
+    def stored_bytes(self, chunk: Index) -> int:
+        """Bytes of the file of a chunk or shard."""
+        return size_of_file(self._path(chunk))
 
     def fingerprint(self) -> Fingerprint:
         """Metadata, and all files of chunks of a store in a folder."""
@@ -355,7 +421,7 @@ def new_metadata(
     element : str
         NumPy's name of the type of the elements, where it is none of ours.
     """
-    zarr = _zarr()
+    zarr = package()
     with lock():
         from zarr.core.buffer import default_buffer_prototype
         from zarr.storage import MemoryStore
@@ -440,6 +506,33 @@ def _for_width(codec: Any, width: int) -> Any:
     if hasattr(codec, "typesize") and hasattr(codec, "evolve_from_array_spec"):
         return replace(codec, typesize=width)
     return codec
+
+
+def _within(path: str, name: str) -> Path:
+    """The folder of an array in a store, which lies in that store."""
+    parts = [part for part in name.split("/") if part]
+    if any(part in (".", "..") or "\0" in part for part in parts):
+        raise LayoutError(f"{path} has no array {name!r}: names have no parts such as ..")
+    return Path(path, *parts)
+
+
+def _check_metadata(path: str, name: str = "") -> None:
+    """Refuse metadata that could not be read to its end: devices, pipes, files of gigabytes."""
+    if "://" in path:
+        return
+    for folder in {Path(path), _within(path, name)}:
+        for one in METADATA:
+            try:
+                status = os.stat(folder / one)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            if not stat.S_ISREG(status.st_mode):
+                raise LayoutError(f"{folder / one} is no regular file, so it is not read as metadata")
+            if status.st_size > MOST_METADATA:
+                raise LayoutError(
+                    f"{folder / one} has {spelled_bytes(status.st_size)}; {spelled_bytes(MOST_METADATA)} are "
+                    "the most that metadata may have"
+                )
 
 
 def _guarded(path: str, opening: Any) -> Any:

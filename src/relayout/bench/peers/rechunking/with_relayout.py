@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from typing import Any
@@ -18,8 +19,7 @@ def convert(task: dict[str, Any], **options: Any) -> None:
         task["target"],
         task["to"],
         chunks=task["chunks"],
-        memory=task["memory"],
-        threads=task.get("threads"),
+        **task.get("room", {"memory": task["memory"]}),
         codecs="same",
         zarr_format=2,
     )
@@ -38,7 +38,7 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
         return {"seconds": time.perf_counter() - begin, "versions": versions}
     import distributed
 
-    from relayout.dask.running import USABLE, run
+    from relayout.dask.running import USABLE, for_workers, run
 
     workers = task["workers"]
     with (
@@ -47,13 +47,13 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
             threads_per_worker=1,
             processes=True,
             dashboard_address=None,
-            memory_limit=task["memory"] // workers,
+            memory_limit=math.ceil(task["memory"] / workers / USABLE) + 1,  # of which Dask uses a part
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
+        room = for_workers(client, task["memory"])
         begin = time.perf_counter()
-        usable = int(USABLE * task["memory"]) // workers
-        convert({**task, "threads": 1, "memory": usable}, engine=run, scheduler=client)
+        convert({**task, "room": room}, engine=run, scheduler=client)
         seconds = time.perf_counter() - begin
     return {"seconds": seconds, "versions": {**versions, "distributed": distributed.__version__}}
 

@@ -1,0 +1,188 @@
+"""How much a compressed chunk decodes to, before it is decoded: a kilobyte may claim to be a terabyte.
+
+Libraries allocate what the header of a chunk says, or go on until the data end. Whoever reads stores that
+others wrote asks here first:
+
+====================  ==================================================================================
+zstd                  the header of the frame says it; if it does not, blocks are counted, of which each
+                      decodes to 128 KiB at most
+blosc, lz4            the header says it
+gzip, zlib,           nothing says it that could be believed: they are decoded here, and no further than
+bz2, lzma             the limit
+others                unknown: nothing is asked, and the codec's own package has to take care
+====================  ==================================================================================
+
+Sources: RFC 8878 (zstd), RFC 1950 and 1952 (zlib, gzip), ``README_CHUNK_FORMAT`` of `c-blosc
+<https://github.com/Blosc/c-blosc>`_. An lz4 chunk is what numcodecs writes: four
+bytes with the size, then a block.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from relayout.errors import LayoutError, spelled_bytes
+
+__all__ = ["decoded_within", "room"]
+
+FACTOR: Final = 4
+"""How many times the bytes of its elements a chunk may decode to on the way: filters may widen elements."""
+
+SPARE: Final = 1 << 20
+"""Bytes beyond that: headers, checksums, indices."""
+
+COUNTED: Final = 16
+"""How many times the limit blocks of zstd may come to that say nothing but that they end at 128 KiB."""
+
+MOST_STREAMS: Final = 1000
+"""Streams one behind the other in a chunk; honest chunks have one."""
+
+ZSTD_MAGIC: Final = 0xFD2FB528
+ZSTD_SKIPPABLE: Final = 0x184D2A50
+ZSTD_BLOCK: Final = 128 << 10
+
+
+def room(nbytes: int) -> int:
+    """The most bytes that a chunk of so many bytes of elements may take, encoded or half decoded.
+
+    >>> room(1 << 20)
+    5242880
+    """
+    return FACTOR * nbytes + SPARE
+
+
+def decoded_within(
+    name: str, data: memoryview, most: int, config: Mapping[str, Any] | None = None
+) -> bytes | None:
+    r"""Refuse what decodes to more than ``most`` bytes; decode what can't be known otherwise.
+
+    Parameters
+    ----------
+    name : str
+        The codec, as Zarr and numcodecs call it.
+    data : memoryview
+        What is to be decoded, as bytes.
+    most : int
+        Bytes that it may decode to.
+    config : mapping, optional
+        The codec's parameters (lzma has some that matter).
+
+    Returns
+    -------
+    bytes or None
+        The decoded bytes; None: the codec may decode it.
+
+    Raises
+    ------
+    LayoutError
+        It decodes to more, or is damaged.
+
+    Examples
+    --------
+    >>> decoded_within("gzip", memoryview(zlib.compress(bytes(9), wbits=31)), 9)
+    b'\x00\x00\x00\x00\x00\x00\x00\x00\x00'
+    >>> decoded_within("zlib", memoryview(zlib.compress(bytes(9))), 8)
+    Traceback (most recent call last):
+    relayout.errors.LayoutError: zlib: it decodes to more than 8 B, which is more than such a chunk can hold
+    """
+    codec = name.rpartition(".")[2]
+    if codec in _CLAIMS:
+        claimed = _CLAIMS[codec](data, most)
+        if claimed > most:
+            raise LayoutError(
+                f"{codec}: it claims to decode to {spelled_bytes(claimed)}, and such a chunk can hold "
+                f"{spelled_bytes(most)} at most"
+            )
+        return None
+    if codec not in _STREAMS:
+        return None
+    try:
+        return _decoded(data, most, lambda: _STREAMS[codec](config or {}), codec)
+    except (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError, TypeError) as error:
+        if isinstance(error, LayoutError):
+            raise
+        raise LayoutError(f"{codec}: {error}") from error
+
+
+# -- what says it -------------------------------------------------------------------------------------------
+
+
+def _zstd(data: memoryview, most: int) -> int:
+    """Bytes of the first frame if its header says it, else of all frames at most, divided by COUNTED."""
+    at = total = 0
+    while at + 4 <= len(data):
+        magic = _number(data, at, 4)
+        if magic & 0xFFFFFFF0 == ZSTD_SKIPPABLE:
+            at += 8 + _number(data, at + 4, 4)
+            continue
+        if magic != ZSTD_MAGIC or at + 5 > len(data):
+            break
+        descriptor = data[at + 4]
+        single = descriptor >> 5 & 1
+        begin = at + 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]
+        size = (single, 2, 4, 8)[descriptor >> 6]
+        if size:
+            claimed = _number(data, begin, size) + (256 if size == 2 else 0)
+            return claimed if not total else max(claimed, total // COUNTED)
+        at = begin
+        last = False
+        while not last and at + 3 <= len(data):
+            block = _number(data, at, 3)
+            last, kind, length = bool(block & 1), block >> 1 & 3, block >> 3
+            total += ZSTD_BLOCK if kind == 2 else length
+            at += 3 + (1 if kind == 1 else length)
+            if total > COUNTED * most:
+                return total
+        at += 4 * (descriptor >> 2 & 1)
+    return total // COUNTED
+
+
+def _number(data: memoryview, at: int, size: int) -> int:
+    return int.from_bytes(data[at : at + size], "little")
+
+
+_CLAIMS: Final[dict[str, Callable[[memoryview, int], int]]] = {
+    "zstd": _zstd,
+    "blosc": lambda data, _: _number(data, 4, 4),
+    "lz4": lambda data, _: _number(data, 0, 4),
+}
+
+
+# -- what has to be decoded to know it ----------------------------------------------------------------------
+
+_STREAMS: Final[dict[str, Callable[[Mapping[str, Any]], Any]]] = {
+    "gzip": lambda _: zlib.decompressobj(31),
+    "zlib": lambda _: zlib.decompressobj(15),
+    "bz2": lambda _: bz2.BZ2Decompressor(),
+    "lzma": lambda config: _lzma(config.get("format", lzma.FORMAT_XZ), config.get("filters")),
+}
+
+
+def _lzma(format: int, filters: Any) -> lzma.LZMADecompressor:
+    if format == lzma.FORMAT_RAW:
+        return lzma.LZMADecompressor(format, filters=filters)
+    return lzma.LZMADecompressor(format, memlimit=256 << 20)
+
+
+def _decoded(data: memoryview, most: int, start: Callable[[], Any], codec: str) -> bytes:
+    """All streams of a chunk, one behind the other, and no more than ``most`` bytes of them."""
+    parts: list[bytes] = []
+    left: bytes | memoryview = data
+    total = 0
+    while len(left):
+        stream = start()
+        parts.append(stream.decompress(left, most + 1 - total))
+        total += len(parts[-1])
+        if total > most or len(parts) > MOST_STREAMS:
+            raise LayoutError(
+                f"{codec}: it decodes to more than {spelled_bytes(most)}, which is more than such a chunk "
+                "can hold"
+            )
+        if not stream.eof:
+            raise LayoutError(f"{codec}: it ends too early")
+        left = stream.unused_data.lstrip(b"\0")  # gzip files may be padded
+    return parts[0] if len(parts) == 1 else b"".join(parts)
