@@ -144,3 +144,28 @@ def test_softmax_of_nothing(precision: str, dims: tuple[int, int]) -> None:
     data = np.zeros(dims, ml_dtypes.bfloat16)
     narrow = Graph((Value("x", dims, data.dtype),), ("y",), (Node("Softmax", ("x",), ("y",)),))
     assert evaluate(inferred(narrow), data)[0].shape == dims
+
+
+@pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("precision", ["bf16", "f16"])
+def test_recurrent_layers(operator: str, precision: str) -> None:
+    """Data and weights of bf16; biases, initial states and memory as they are. In f16 all of it."""
+    rng, gates = np.random.default_rng(3), {"LSTM": 4, "GRU": 3, "RNN": 1}[operator]
+    shapes = {"w": (2, gates * 24, 10), "r": (2, gates * 24, 24), "b": (2, gates * 48), "c": (2, 3, 24)}
+    constants = {name: (rng.standard_normal(dims) / 5).astype(np.float32) for name, dims in shapes.items()}
+    inputs = ("x", "w", "r", "b", "", "h", *(["c"] if operator == "LSTM" else []))
+    more = {"linear_before_reset": 1} if operator == "GRU" else {}
+    layer = Node(operator, inputs, ("y", "yh"), {"hidden_size": 24, "direction": "bidirectional", **more})
+    dims = Value("x", (5, 3, 10), np.dtype("f4")), Value("h", (2, 3, 24), np.dtype("f4"))
+    graph = inferred(Graph(dims, ("y", "yh"), (layer, Node("Tanh", ("y",), ("t",))), constants))
+    made = with_precision(graph, precision)
+    (node,) = (one for one in made.nodes if one.operator == operator)
+    kinds = [str(made.value(name).dtype) for name in node.inputs if name]
+    narrow = 3 if precision == "bf16" else 0
+    assert kinds == ["bfloat16"] * narrow + ["float32"] * (len(kinds) - narrow)
+    x, h = (rng.standard_normal(one.dims).astype(np.float32) for one in dims)
+    run = graph.compile(precision=precision)
+    assert not any("definition" in one.implementation for one in run.steps.layers())
+    for found, wanted in zip(run(x, h), evaluate(graph, x, h), strict=True):
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, wanted, atol=0.02 if narrow else 1e-5)

@@ -141,7 +141,8 @@ def layers_of_any_kind(draw: st.DrawFn) -> Any:
 @examples(60)
 def test_machine_code_is_the_definition(made: Any) -> None:
     assert made.implementation.startswith("machine code")
-    check(made, arrays=arrays(made))
+    flips = 0.03 if made.rounds else 0.0  # of states near the middle of two numbers of bf16
+    check(made, arrays=arrays(made), slack=flips)
 
 
 @runs_code

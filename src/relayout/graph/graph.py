@@ -242,9 +242,9 @@ class Graph:
             ``"bf16"`` or ``"f16"``: the type of products of f32 (convolutions, matrix products), and of what
             follows them: activations, sums, pools, normalisations, softmax. Sums of products, averages,
             statistics of normalisations and softmax are added up in f32 within; reductions, exponentials,
-            powers, recurrent layers and losses stay in f32. Inputs and outputs keep their types, and weights
-            are converted once (:mod:`relayout.graph.passes.precision`). ``"f32"`` or None: as the network
-            has it.
+            powers and losses stay in f32, and so do recurrent layers in f16. Inputs and outputs keep their
+            types, and weights are converted once (:mod:`relayout.graph.passes.precision`). ``"f32"`` or
+            None: as the network has it.
 
         Raises
         ------

@@ -22,6 +22,11 @@ of the state ``h``, numbers count gates in the order of oneDNN; ``*`` is by elem
 ``g``, ``a``, ``e`` are the activations, in this order; a clip bounds what they are applied to, but for
 ``e``.
 
+With weights of bf16, what they are multiplied by is rounded to bf16 before: ``h``, ``r * h``, what is
+projected, and the states that the layer above is given (:attr:`Recurrent.rounds`). Nothing else is rounded
+between the first step and the last: neither ``c`` and the gates, nor the ``h`` that a GRU's mean reads, nor
+what is returned, until it is stored in its own type.
+
 In training the ``workspace`` keeps what the way back needs; :class:`Workspace` says where.
 """
 
@@ -34,10 +39,18 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from relayout.dtypes import dtype
 from relayout.ops.functions import Function, Reals
 from relayout.ops.operation import Operation
 
-__all__ = ["ACTIVATIONS", "ATTENTIVE", "DIRECTIONS", "GATES", "KEPT", "LINEAR", "Recurrent", "Workspace"]
+__all__ = [
+    *("ACTIVATIONS", "ATTENTIVE", "DIRECTIONS", "GATES", "KEPT", "LINEAR", "MULTIPLIED"),
+    "Recurrent",
+    "Workspace",
+]
+
+MULTIPLIED: Final = ("weights_layer", "weights_iter", "weights_projection")
+"""Weights that are factors of sums of products, and not of single elements."""
 
 GATES: Final = {"rnn": 1, "lstm": 4, "gru": 3, "lbr_gru": 3, "augru": 3, "lbr_augru": 3}
 """How many gates each cell has."""
@@ -139,6 +152,9 @@ class Recurrent(Operation):
     activations: tuple[Function, ...]
     clip: float = 0.0
     """What bounds sums on both sides; 0: nothing does."""
+    rounds: str = ""
+    """The data type to which states are rounded before they are multiplied by weights of that type; empty:
+    they are not rounded."""
 
     @property
     def gates(self) -> int:
@@ -189,6 +205,8 @@ class Recurrent(Operation):
                     kept = {name: part[::-1] for name, part in kept.items()}
                 if passed is not None:
                     own["passed"] = passed
+                if layer:
+                    given = self._factor(given)
                 given, states[layer, d], memories[layer, d] = self._layer(given, h, c, own, kept)
             made.append(given[::-1] if turned else given)
         result = np.asarray(sum(made)) if self.sums else np.concatenate(made, axis=-1)
@@ -209,31 +227,36 @@ class Recurrent(Operation):
         if "memories" in kept:
             kept["memories"][0] = c
         for t, part in enumerate(parts):
+            factor = self._factor(h)
             if self.cell == "rnn":
-                h = self._act(0, part[:, 0] + h @ weights[:, 0])
+                h = self._act(0, part[:, 0] + factor @ weights[:, 0])
             elif self.cell == "lstm":
-                i, f, a, o = np.moveaxis(part + np.einsum("ni,igo->ngo", h, weights), 1, 0)
+                i, f, a, o = np.moveaxis(part + np.einsum("ni,igo->ngo", factor, weights), 1, 0)
                 p = own.get("weights_peephole", np.zeros((3, c.shape[1])))
                 i, f = self._act(0, i + p[0] * c), self._act(0, f + p[1] * c)
                 a = self._act(1, a)
                 c = f * c + i * a
                 o = self._act(0, o + p[2] * c)
                 h = o * self.activations[2].definition(c)
-                h = h @ own["weights_projection"] if "weights_projection" in own else h
+                h = self._factor(h) @ own["weights_projection"] if "weights_projection" in own else h
                 kept["memories"][t + 1], kept["gates"][t] = c, np.stack([i, f, a, o], 1)
             else:
-                u, r = (self._act(0, part[:, k] + h @ weights[:, k]) for k in (0, 1))
+                u, r = (self._act(0, part[:, k] + factor @ weights[:, k]) for k in (0, 1))
                 gates = [u, r]
                 if self.cell not in LINEAR:
-                    gates += [self._act(1, part[:, 2] + (r * h) @ weights[:, 2])]
+                    gates += [self._act(1, part[:, 2] + self._factor(r * h) @ weights[:, 2])]
                 else:
-                    inner = h @ weights[:, 2] + bias[3]
+                    inner = factor @ weights[:, 2] + bias[3]
                     gates += [self._act(1, part[:, 2] + r * inner), inner]
                 u = u * own["passed"][t] if "passed" in own else u
                 h = u * h + (1 - u) * gates[2]
                 kept["gates"][t] = np.stack(gates, 1)
             states[t + 1] = h
         return states[1:], h, c
+
+    def _factor(self, x: Reals) -> Reals:
+        """States as weights meet them."""
+        return x.astype(dtype(self.rounds).numpy).astype(np.float64) if self.rounds else x
 
     def _act(self, which: int, x: Reals) -> Reals:
         bounded = np.clip(x, -self.clip, self.clip) if self.clip else x

@@ -66,6 +66,7 @@ class Recurring:
         words += [f"{len(plan.backward)} directions"] * (len(plan.backward) > 1)
         words += ["for training"] * (self.way != "gradient" and getattr(plan, "kept", None) is not None)
         words += ["with peepholes"] * cell.peephole + ["projected"] * cell.projection
+        words += [f"states of {kind}" for kind in (getattr(plan, "rounded", ""),) if kind]
         return ", ".join([*words, *map(str, cell.activations)])
 
     @locked

@@ -24,8 +24,13 @@ direction, so more than one layer needs as many channels of data as of the state
 layers of both directions lie side by side (``bidirectional_concat``) or are added up (``bidirectional_sum``).
 PyTorch's layers and those of ONNX are given both directions of the layer below: that is a primitive for each.
 
+Data and weights of bf16 are multiplied as they are, and states are rounded to bf16 before they meet weights;
+all else is f32. With ``workspace=True``, and where one of them is of another type, weights are widened to f32
+instead, and nothing is rounded.
+
 ``any`` becomes, for weights, what kernels read without reordering: blocks of output channels with all gates
-side by side. Each product with the state reads them from end to end.
+side by side. Each product with the state reads them from end to end. In bf16 two neighbouring inputs are
+innermost (``ldOIg16o2i``) where the processor multiplies pairs.
 
 >>> import numpy as np
 >>> import relayout as rl
@@ -54,7 +59,7 @@ from relayout.ops import recurrent as ops
 from relayout.ops.checks import check_descs, check_written
 from relayout.ops.formats import finite
 from relayout.ops.functions import Function
-from relayout.ops.recurrent import ACTIVATIONS, DIRECTIONS, GATES, LINEAR, Workspace
+from relayout.ops.recurrent import ACTIVATIONS, DIRECTIONS, GATES, LINEAR, MULTIPLIED, Workspace
 from relayout.ops.slopes import SLOPES
 from relayout.primitives.primitive import DEFINITION, Primitive
 
@@ -66,6 +71,7 @@ if TYPE_CHECKING:
 __all__ = ["AUGRU", "GRU", "LBRAUGRU", "LBRGRU", "LSTM", "Recurrent", "VanillaRNN"]
 
 FLOATS = ("f32", "bf16", "f16")
+ROUNDED = "bf16"  # the type in which data, weights and states are multiplied as they are
 AXES = {"src_layer": 3, "attention": 3, "weights_layer": 5, "weights_iter": 5, "weights_projection": 4}
 FORMATS = {
     "src_layer": "tnc",
@@ -143,6 +149,7 @@ class Recurrent(Primitive):
                 check_written(self.kind, desc, name)
         self._given = given
         functions, bound = self._functions(activations), self._clip(clip)
+        self._rounds = self._rounding(given, workspace)
         if workspace:
             self._check_differentiable(functions, bound)
             dims = (*needed["src_layer"].dims[:2], self.layers, directions, self.units, self.outputs_of_state)
@@ -157,7 +164,14 @@ class Recurrent(Primitive):
             direction=direction,
             activations=functions,
             clip=bound,
+            rounds=self._rounds,
         )
+
+    @staticmethod
+    def _rounding(given: Mapping[str, MemoryDesc], workspace: bool) -> str:
+        """The type to which states are rounded before they are multiplied; empty: they are not."""
+        multiplied = [given[n] for n in given if n == "src_layer" or n in MULTIPLIED]
+        return ROUNDED * (not workspace and all(desc.dtype.name == ROUNDED for desc in multiplied))
 
     def _check_differentiable(self, activations: Sequence[Function], clip: float) -> None:
         """Refuse a workspace for what there are no gradients of."""
@@ -225,14 +239,13 @@ class Recurrent(Primitive):
     @locked
     def _decided(self, given: Mapping[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """Every ``any``: weights as kernels read them, the destination in the order of the source."""
-        from relayout.primitives.recurrent_program import packed
+        from relayout.primitives.recurrent_program import packed_for
 
         formats = dict(FORMATS)
         if supported():
-            from relayout.kernels.conv.tile import lanes_of
             from relayout.targets.machine import host
 
-            formats |= vars(packed(lanes_of(host())))
+            formats |= packed_for(self._rounds, host()).formats
         source = given["src_layer"]
         if source.layout is not None:
             steps, rows, _ = source.layout.ladders

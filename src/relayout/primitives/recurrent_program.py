@@ -11,6 +11,10 @@
 
 Each layer does that. Weights, biases, states in other formats or data types than these kernels read are
 reordered first, in every call. Products take part in contests (:mod:`relayout.primitives.several`).
+
+Data and weights of bf16 are multiplied as they are, by the instruction of the processor if it has one. Then
+there is a second array of states, ``factors``, which are rounded to bf16; a layer above another one is given
+its states rounded, too.
 """
 
 from __future__ import annotations
@@ -22,18 +26,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from relayout.dtypes import dtype
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.expressions import Expression
-from relayout.ops.recurrent import Workspace
+from relayout.ops.recurrent import MULTIPLIED, Workspace
 from relayout.primitives.several import Assembled, Impossible, Steps
 
 if TYPE_CHECKING:
+    from relayout.kernels.conv.arithmetic import Arithmetic
     from relayout.kernels.recurrent.plan import Kept, Recurrence
     from relayout.primitives.products import Products
     from relayout.primitives.recurrent import Recurrent
+    from relayout.targets.machine import Machine
 
 __all__ = [
     "APART",
@@ -42,7 +49,9 @@ __all__ = [
     "costs",
     "kept",
     "moved",
+    "multiplies",
     "packed",
+    "packed_for",
     "part_of",
     "places_of",
     "program",
@@ -55,26 +64,62 @@ APART = 64  # bytes by which rows of a state are longer than they must be: not a
 
 @dataclass(frozen=True)
 class Packed:
-    """The formats of what kernels read, all f32."""
+    """The formats of what kernels read."""
 
-    weights_layer: str
-    weights_iter: str
-    weights_projection: str
-    bias: str
-    weights_peephole: str
+    formats: dict[str, str]
+    weights: str = "f32"
+    """The data type of weights; all else is f32."""
 
     def of(self, name: str, desc: MemoryDesc) -> MemoryDesc:
         """An argument in its format."""
-        return MemoryDesc(desc.dims, "f32", getattr(self, name))
+        return MemoryDesc(desc.dims, self.weights if name in MULTIPLIED else "f32", self.formats[name])
 
 
-def packed(lanes: int) -> Packed:
-    """Those for vectors of so many lanes.
+@locked
+def multiplies(rounds: str, machine: Machine) -> Arithmetic:
+    """The arithmetic of products with weights of a type to which states are rounded; empty: of f32.
 
-    >>> packed(16).weights_iter
-    'ldOig16o'
+    Rows of a state are few and lie as they are needed, so tiles of a matrix unit and instructions that take
+    two rows at once are left to the products with the data.
+
+    >>> from relayout.targets.machine import machine
+    >>> [multiplies("bf16", machine(cpu)).dot for cpu in ("znver4", "sapphirerapids", "x86-64-v4")]
+    ['vdpbf16ps', 'vdpbf16ps', '']
     """
-    return Packed(f"ldgOi{lanes}o", f"ldOig{lanes}o", f"ldOi{lanes}o", f"ldgO{lanes}o", f"ldgO{lanes}o")
+    from relayout.kernels.conv.arithmetic import FLOATS, dots_of
+    from relayout.kernels.conv.geometry import Geometry
+
+    if not rounds:
+        return FLOATS
+    kind, any_size = dtype(rounds), Geometry(1, 1, 64, 64, *[(1, 1, 1)] * 6)
+    found = (how for how in dots_of(kind, kind, any_size, machine) if not how.matrices)
+    return next(found, FLOATS)
+
+
+def packed(lanes: int, depth: int = 1, weights: str = "f32") -> Packed:
+    """Those for vectors of so many lanes, and instructions that add up so many products.
+
+    >>> packed(16).formats["weights_iter"], packed(16, 2, "bf16").formats["weights_iter"]
+    ('ldOig16o', 'ldOIg16o2i')
+    """
+    i, inner = ("I", f"{lanes}o{depth}i") if depth > 1 else ("i", f"{lanes}o")
+    rows = f"ldgO{lanes}o"
+    formats = {
+        "weights_layer": f"ldgO{i}{inner}",
+        "weights_iter": f"ldO{i}g{inner}",
+        "weights_projection": f"ldO{i}{inner}",
+        "bias": rows,
+        "weights_peephole": rows,
+    }
+    return Packed(formats, weights)
+
+
+def packed_for(rounds: str, machine: Machine) -> Packed:
+    """Those for a layer on a processor."""
+    from relayout.kernels.conv.tile import lanes_of
+
+    how = multiplies(rounds, machine)
+    return packed(lanes_of(machine), how.depth, rounds if how.dot else "f32")
 
 
 def moved(desc: MemoryDesc, offset: int) -> MemoryDesc:
@@ -179,7 +224,8 @@ class _Lowering:
         from relayout.targets.machine import host
 
         what = made.operation
-        self.made, self.machine, self.sums = made, host(), what.sums
+        self.made, self.machine, self.sums, self.rounds = made, host(), what.sums, what.rounds
+        self.arithmetic = multiplies(what.rounds, self.machine)
         optional = (f"weights_{name}" in made.inputs for name in ("peephole", "projection"))
         self.cell = Cell(what.cell, what.activations, what.clip, *optional)
         self.lanes = lanes_of(self.machine)
@@ -194,7 +240,7 @@ class _Lowering:
         self.workspace = Workspace(self.cell.kind, *size)
         self.names = {name: name for name in (*made.inputs, *made.outputs)}
         self.descs = dict(made.descs)
-        formats = packed(self.lanes)
+        formats = packed_for(what.rounds, self.machine)
         self.repacked = [
             name
             for name in made.inputs
@@ -204,7 +250,7 @@ class _Lowering:
         source = self.descs["src_layer"]
         steps, rows = (abs(ladder[0].stride) if ladder else 0 for ladder in source.layout.ladders[:2])
         self.turned = steps < rows  # then so is what the data gives
-        if source.dtype.name != "f32":
+        if source.dtype.name not in ("f32", what.rounds):
             text = "ntc" if self.turned else "tnc"
             self.descs["src_layer"] = MemoryDesc(source.dims, "f32", text)
         if self.cell.attentive:
@@ -234,6 +280,16 @@ class _Lowering:
             return "dst_layer" if self.direct else "results"
         return f"results{layer % 2}"
 
+    def given(self, layer: int) -> str:
+        """The buffer with the data of a layer."""
+        if layer == 0:
+            return self.names["src_layer"]
+        return "results rounded" if self.rounds else self.result(layer - 1)
+
+    def rounded(self) -> MemoryDesc:
+        """The results of a layer as the layer above is given them."""
+        return MemoryDesc(self.kept().dims, self.rounds or "f32", "tnc")
+
     def of_direction(self, d: int) -> MemoryDesc:
         """Those of one direction."""
         return part_of(self.kept(), (self.time, self.batch, self.outputs), (0, 0, d * self.outputs))
@@ -247,7 +303,9 @@ class _Lowering:
         from relayout.primitives.products import Products
 
         one = (1, 1, 1)
-        data = self.descs["src_layer"] if layer == 0 else self.of_direction(d)
+        data = self.descs["src_layer"]
+        if layer:
+            data = part_of(self.rounded(), (self.time, self.batch, self.outputs), (0, 0, d * self.outputs))
         inputs, gates = data.dims[2], self.cell.gates * self.room
         order = (1, 2, 0) if self.turned else (0, 2, 1)
         layout = views.permute(data.layout.with_roles(None), order)
@@ -257,8 +315,10 @@ class _Lowering:
         given = MemoryDesc((outer, gates, inner), "f32", strides=strides)
         given = moved(given, d * outer * inner * gates)
         number = layer * self.directions + d
-        weights = MemoryDesc((gates, inputs, 1), "f32", f"Oiw{self.lanes}o")
-        weights = moved(weights, number * gates * inputs)
+        depth = self.arithmetic.depth
+        text = f"OIw{self.lanes}o{depth}i" if depth > 1 else f"Oiw{self.lanes}o"
+        weights = MemoryDesc((gates, inputs, 1), self.formats.weights, text)
+        weights = moved(weights, number * gates * ceil(inputs / depth) * depth)
         bias = None
         if "bias" in self.descs:
             bias = moved(MemoryDesc((gates,), "f32", "a"), number * self.cell.biases * self.room)
@@ -282,8 +342,14 @@ class _Lowering:
             row = self.directions * self.outputs
             places = (self.batch * row, row, self.outputs, 0)
 
+        how = self.arithmetic
+
         def span(size: int) -> tuple[int, int]:
             return layer * self.directions * size * WORD, size * WORD
+
+        def span_of(inputs: int, outputs: int) -> tuple[int, int]:
+            """Of weights, of which a step of the sum takes as many bytes as f32 has."""
+            return span(ceil(inputs / how.depth) * outputs)
 
         plan = Recurrence(
             self.cell,
@@ -299,11 +365,13 @@ class _Lowering:
             Places(*(n * WORD for n in places)),
             self.pitch * WORD,
             self.between * WORD,
-            weights=span(self.outputs * gates),
-            projection=span(self.units * ceil(self.outputs / self.lanes) * self.lanes),
+            weights=span_of(self.outputs, gates),
+            projection=span_of(self.units, ceil(self.outputs / self.lanes) * self.lanes),
             bias=span(self.cell.biases * self.room),
             peephole=span(3 * self.room),
             kept=kept(self.workspace, layer) if "workspace" in made.outputs else None,
+            arithmetic=how,
+            rounded=self.rounds,
         )
         return planned(plan, threads.count())
 
@@ -354,7 +422,11 @@ class _Lowering:
         rows = self.directions * self.batch
         gates = self.time * rows * self.cell.gates * self.room
         given = out.room("given", gates * WORD)
-        source = self.names["src_layer"] if layer == 0 else self.result(layer - 1)
+        source = self.given(layer)
+        if layer and self.rounds:
+            out.reorder(
+                self.kept(), self.rounded(), self.result(layer - 1), out.room(source, self.rounded().nbytes)
+            )
         names = {"src": source, "dst": given, "weights": self.names["weights_layer"]}
         if "bias" in self.descs:
             names["bias"] = self.names["bias"]
@@ -367,20 +439,41 @@ class _Lowering:
         for name, where in states.items():
             if where == "memory" and not self.cell.has_memory:
                 continue
+            there, here = self.state(layer, name)
             if name in made.inputs:
-                out.reorder(*self.state(layer, name), self.names[name], where)
+                source = self.names[name]
             else:
                 out.constants["zero"] = np.zeros(WORD, np.uint8)
-                out.reorder(*self.state(layer, name), "zero", where)
+                source = "zero"
+            out.reorder(there, here, source, where)
+            if name == "src_iter" and self.rounds:
+                self.round_states(there, here, source)
             if "workspace" in made.outputs:
-                there = initial(self.workspace, layer, name, made.backward)
-                out.reorder(self.state(layer, name)[0], there, self.names.get(name, "zero"), "workspace")
+                kept = initial(self.workspace, layer, name, made.backward)
+                out.reorder(there, kept, source, "workspace")
         plan = self.recurrence(layer)
         self.recur(plan, self.result(layer))
         for name, where in (("dst_iter", "hidden"), ("dst_iter_c", "memory")):
             if name in made.outputs:
                 there, here = self.state(layer, name)
                 out.reorder(here, there, where, name)
+
+    @locked
+    def round_states(self, src: MemoryDesc, dst: MemoryDesc, source: str) -> None:
+        """What the first step multiplies: the initial states, rounded.
+
+        Kernels without an instruction for narrow numbers multiply rounded numbers of f32.
+        """
+        out, element = self.out, self.arithmetic.element
+        pitch = self.pitch * WORD // element  # rows lie as those of the states do
+        strides = (2 * self.directions * self.batch * pitch, 2 * self.batch * pitch, pitch, 1)
+        factors = MemoryDesc(dst.dims, self.arithmetic.operand, strides=strides)
+        target = out.room("factors", 2 * self.directions * self.batch * self.pitch * WORD)
+        if self.arithmetic.operand != self.rounds and src.dtype.name != self.rounds:
+            rounded = MemoryDesc(dst.dims, self.rounds, "ldnc")
+            out.reorder(src, rounded, source, out.room("states rounded", rounded.nbytes))
+            src, source = rounded, "states rounded"
+        out.reorder(src, factors, source, target)
 
     @locked
     def recur(self, plan: Recurrence, target: str) -> None:
@@ -398,6 +491,7 @@ class _Lowering:
             "bias": self.names.get("bias", "hidden"),
             "peephole": self.names.get("weights_peephole", "hidden"),
             "attention": self.names.get("attention", "hidden"),
+            "factors": "factors" if self.rounds else "hidden",
             "workspace": "workspace" if plan.kept is not None else "hidden",
             "turns": "hidden",
         }

@@ -83,10 +83,12 @@ class _Layer:
             "weights_peephole": (3, units),
         }
         names = ("weights_layer", "weights_iter", *self.optional)
+        narrow = src.dtype.name == "bf16"  # then weights are multiplied as they are
+        types = dict.fromkeys(("weights_layer", "weights_iter"), "bf16" if narrow else "f32")
         descs = {
             name: MemoryDesc(
                 (1, directions, *dims[name]),
-                src.dtype if name.startswith("src") else "f32",
+                src.dtype if name.startswith("src") else types.get(name, "f32"),
                 "ldnc" if name.startswith("src") else any_format,
             )
             for name in names

@@ -6,14 +6,17 @@ in the narrower type                                  products: Conv, ConvTransp
                                                       pools, normalisations, Softmax, what moves data
 added up, averaged, normalised in f32 all the same    sums of products, averages, statistics of
                                                       normalisations, Softmax: within their kernels
+in bf16, never in f16                                 data, weights and results of LSTM, GRU and RNN; sums,
+                                                      gates, states and memory are f32 within
 in f32                                                all else: reductions, exponentials, logarithms, roots,
-                                                      powers, trigonometry, recurrent layers, losses,
-                                                      positions and masks before they meet a product
+                                                      powers, trigonometry, losses, positions and masks
+                                                      before they meet a product
 ====================================================  ====================================================
 
 Products are where a value becomes narrow; whatever follows stays so until an operator of the last row reads
 it, or the network returns it. Inputs and outputs of the network keep their types. Weights are converted here,
-once. In f16, constants beyond its largest number become that number: masks often have -3.4e38.
+once. In f16, constants beyond its largest number become that number: masks often have -3.4e38. Recurrent
+layers gain by an instruction for pairs, of which there is one for bf16.
 """
 
 from __future__ import annotations
@@ -36,6 +39,9 @@ PRECISIONS: Final[dict[str, tuple[np.dtype[Any], int]]] = {
 """The types, and ONNX's numbers for them."""
 
 PRODUCTS: Final = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
+
+RECURRENT: Final = frozenset(("LSTM", "GRU", "RNN"))
+"""Operators of which data and weights become narrow: the first three inputs."""
 
 STEEP: Final = frozenset(("Exp", "Log", "Sqrt", "Pow", "Reciprocal", "Erf", "Softplus"))
 """Functions that make much of small errors, or of a small range."""
@@ -116,7 +122,7 @@ def with_precision(graph: Graph, precision: str | None) -> Graph:
     -> y
     """
     precision = check_precision(precision)
-    if precision is None or not any(node.operator in PRODUCTS for node in graph.nodes):
+    if precision is None or not any(node.operator in PRODUCTS | RECURRENT for node in graph.nodes):
         return graph
     return _Narrowing(graph, precision).made()
 
@@ -157,6 +163,9 @@ class _Narrowing:
         if not results or any(kind != WIDE for kind in results) or not node.inputs:
             return False
         reads = [name for name in node.inputs if name and self.graph.value(name).dtype == WIDE]
+        if node.operator in RECURRENT:
+            constant = all(name in self.graph.constants for name in node.inputs[1:3])
+            return constant and self.precision == "bf16" and len(reads) == sum(map(bool, node.inputs))
         if node.operator in PRODUCTS:
             return len(reads) == sum(map(bool, node.inputs))
         moving = [name for name in reads if name not in self.graph.constants]
@@ -164,9 +173,11 @@ class _Narrowing:
 
     def narrowed(self, node: Node) -> None:
         inputs: list[str] = []
-        tables = node.operator in TABLES
+        count = 1 if node.operator in TABLES else 3 if node.operator in RECURRENT else len(node.inputs)
         for place, name in enumerate(node.inputs):
-            kept = not name or self.graph.value(name).dtype != WIDE or (place > 0 and tables)
+            kept = not name or self.graph.value(name).dtype != WIDE or place >= count
+            if kept:
+                self.as_it_was(name)
             inputs.append(name if kept else self.as_narrow(name))
         outputs: list[str] = []
         for name in node.outputs:

@@ -4,6 +4,10 @@ The operands are the addresses of :data:`OPERANDS`. States are kept in two place
 and writes the other, from where the next step reads it; so rows lie equally far apart in all steps, wherever
 results and initial states lie. The memory of an LSTM is read and written in one place.
 
+States are f32. Where they are multiplied by weights of bf16, each is stored twice: as it is, for what reads
+it as a number, and rounded, for the next product (``factors``, which lie as the states do). What one phase
+leaves for the next is multiplied alone, and so only stored rounded.
+
 When a tile has the sums of all gates of a unit (:mod:`~.recurrent.writer`) in registers, the cell's formulas
 follow at once, and nothing of a gate is stored; but in training, where the workspace keeps them
 (:class:`relayout.ops.recurrent.Workspace`).
@@ -17,7 +21,9 @@ from itertools import product
 from math import ceil
 from typing import Any
 
+from relayout.dtypes import dtype
 from relayout.ir.builder import Function
+from relayout.ir.conversions import from_f32, to_f32
 from relayout.ir.types import FLOAT, Value, constant
 from relayout.ir.vectors import pieces_of, store_pieces
 from relayout.kernels.conv.tile import WORD
@@ -29,7 +35,7 @@ __all__ = ["ENTRY", "OPERANDS", "module"]
 
 ENTRY = "recurrent"
 OPERANDS = (
-    *("weights", "projection", "bias", "peephole", "hidden", "memory", "between"),
+    *("weights", "projection", "bias", "peephole", "hidden", "factors", "memory", "between"),
     *("attention", "workspace", "turns"),
 )
 
@@ -42,7 +48,19 @@ def module(plan: Recurrence) -> str:
 class _Writer(Writer):
     entry, operands = ENTRY, OPERANDS
     pointers = (
-        *("src", "weights", "given", "bias", "peephole", "old", "new", "memory", "between", "results"),
+        *(
+            "src",
+            "weights",
+            "given",
+            "bias",
+            "peephole",
+            "old",
+            "new",
+            "next",
+            "memory",
+            "between",
+            "results",
+        ),
         *("states", "memories", "gates", "attention"),
     )
 
@@ -69,7 +87,7 @@ class _Writer(Writer):
         }
         pitches = {
             **dict.fromkeys(("memory", "between"), plan.between),
-            **dict.fromkeys(("old", "new"), plan.pitch),
+            **dict.fromkeys(("old", "new", "next"), plan.pitch),
             "src": plan.source(phase),
             "given": plan.given.row,
             "results": plan.results.row,
@@ -89,8 +107,15 @@ class _Writer(Writer):
         depth = plan.units if phase.projects else plan.outputs
         gates = 1 if phase.projects else plan.cell.gates
         width = plan.outputs if phase.projects else plan.units
-        at["src"] = at["between" if phase.source == "between" else "old"]
-        return Where(at, pitches, weights, depth, depth * gates * lanes * WORD, width, {"attention": 0})
+        jumps, multiplied = {"attention": 0}, at["old"]
+        if plan.rounded:
+            factors = f.gep(f["factors"], direction, 2 * state)
+            multiplied = f.gep(factors, odd, state)
+            at["next"] = f.gep(factors, f.sub(1, odd), state)
+            jumps |= dict.fromkeys(("next", "between"), lanes * plan.factors.element)
+        at["src"] = at["between"] if phase.source == "between" else multiplied
+        block = ceil(depth / plan.factors.depth) * gates * lanes * WORD
+        return Where(at, pitches, weights, depth, block, width, jumps)
 
     def written(self, f: Function, number: int, mode: str, size: tuple[int, int, int], where: Where) -> None:
         phase = self.plan.phases[number]
@@ -173,7 +198,7 @@ class _Tile(Tile):
             self.keep(r, u, update, reset)
             f.store(self.passed(r, update), self.given_at(r, u, 0))
             old = f.load(self.type, self.at("old", r, u))
-            f.store(f.fmul(reset, old), self.at("between", r, u))
+            self.multiplied("between", f.fmul(reset, old), r, u)
         elif cell.resets:
             new = apply(1, sums[0])
             self.keep(r, u, new, first=2)
@@ -229,13 +254,27 @@ class _Tile(Tile):
             self.stored("memories", new, r, u)
         h = f.fmul(o, cell.activations[2].emit(f, new))
         if cell.projection:
-            f.store(h, self.at("between", r, u))
+            self.multiplied("between", h, r, u)
         else:
             self.state(r, u, h)
 
     def state(self, r: int, u: int, h: Value) -> None:
         """Store a state: for the next step, and as a result."""
         self.f.store(h, self.at("new", r, u))
+        if self.plan.rounded:
+            self.multiplied("next", h, r, u)
         self.stored("results", h, r, u)
         if self.plan.kept is not None:
             self.stored("states", h, r, u)
+
+    def multiplied(self, name: str, x: Value, r: int, u: int) -> None:
+        """Store what the next product multiplies, as it does so."""
+        f, plan = self.f, self.plan
+        size = self.width
+        if plan.rounded:
+            kind, how = dtype(plan.rounded), plan.factors
+            x, size = from_f32(f, x, kind), plan.lanes * how.element
+            if how.operand != plan.rounded:
+                x = to_f32(f, x, kind)
+        pitch = plan.pitch if name == "next" else plan.between
+        f.store(x, f.gep(self.f[name], r * pitch + u * size))

@@ -12,6 +12,12 @@ Rows do not know of each other: threads that take rows each go through all steps
 all weights in each step. Units need the whole state of the step before: threads that take units (*shares* of
 a step) wait for each other after each phase, a microsecond; for that each one reads a part of the weights
 only, which may stay in its cache. Which is better depends on the sizes, so there are schedules with a cost.
+
+Weights of bf16 are multiplied in pairs where the processor has an instruction for that, as those of
+convolutions are (:mod:`relayout.kernels.conv.arithmetic`)::
+
+    f32         O i g 16o          a vector of each gate for an element of the state
+    bf16        O I g 16o 2i       and for two neighbours of it: as many bytes, half as many steps
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ from collections.abc import Iterator
 from math import ceil
 from typing import NamedTuple, TypeVar
 
+from relayout.kernels.conv.arithmetic import FLOATS, Arithmetic
 from relayout.kernels.conv.tile import WORD, lanes_of, registers_of
 from relayout.kernels.recurrent.cell import Cell, Phase
 from relayout.records import dataclass, replace
@@ -137,6 +144,11 @@ class Steps:
         """Those of a step."""
         return self.cell.phases
 
+    @property
+    def factors(self) -> Arithmetic:
+        """In which numbers products with weights are computed."""
+        return FLOATS
+
     def together(self, phase: Phase) -> int:
         """Blocks of units of a tile in a phase: as many vectors as in the one that has most gates."""
         most = max(len(each.gates) for each in self.phases)
@@ -175,7 +187,7 @@ class Steps:
         each = blocks * self.cell.gates * self.outputs
         if self.cell.projection:
             each += outputs * self.units
-        return each * self.lanes * WORD
+        return each * self.lanes * WORD // self.factors.depth
 
     @property
     def stays(self) -> bool:
@@ -204,6 +216,11 @@ class Recurrence(Steps):
         Bytes in front of those of this layer, and from one direction to the next.
     kept : Kept or None
         Where training keeps what the way back needs.
+    arithmetic : Arithmetic
+        In which numbers products with weights are computed.
+    rounded : str
+        The data type to which states are rounded before they are multiplied, and of which there is a second
+        array of states, therefore; empty: the states themselves are multiplied.
     """
 
     given: Places
@@ -216,6 +233,17 @@ class Recurrence(Steps):
     bias: tuple[int, int]
     peephole: tuple[int, int]
     kept: Kept | None = None
+    arithmetic: Arithmetic = FLOATS
+    rounded: str = ""
+
+    @property
+    def factors(self) -> Arithmetic:
+        """In which numbers products with weights are computed."""
+        return self.arithmetic
+
+    def __str__(self) -> str:
+        how = self.arithmetic
+        return f"{self.schedule}, states of {how.operand} by {how.dot}" if how.dot else str(self.schedule)
 
     def source(self, phase: Phase) -> int:
         """Bytes from row to row of what a phase multiplies."""
@@ -311,6 +339,7 @@ def cycles(one: Steps, threads: int, facts: Facts = FACTS) -> float:
     if one.cell.projection:
         outputs = ceil(ceil(one.outputs / lanes) / schedule.shares)
         sums += rows * outputs * one.units / facts.products
+    sums /= one.factors.depth
     rate = facts.near if one.stays else facts.far
     calls = tiles * ceil(blocks / schedule.blocks) * facts.call
     functions = rows * blocks * (one.cell.gates + one.cell.has_memory) * facts.activation

@@ -9,6 +9,10 @@ What a recurrence reads and computes is the business of the modules that use thi
 
 A tile goes over the state once. An element of the state goes to all lanes and is multiplied by the weights of
 all gates of its blocks; in the end the sums of all gates of a unit are in registers, in the same lane.
+
+That is a step of a sum, and :class:`relayout.kernels.conv.dot.Dot` writes it, as it does for convolutions.
+Where an instruction adds up pairs, a step takes two elements of the state. The second of an odd one is not
+there, and is taken as zero.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import Any, ClassVar, NamedTuple
 from relayout.ir.builder import Function
 from relayout.ir.kernel import digits, kernel, share
 from relayout.ir.types import FLOAT, I1, I64, PTR, Value, constant, vector
+from relayout.kernels.conv.dot import Dot, declared
 from relayout.kernels.conv.tile import WORD
 from relayout.kernels.recurrent.cell import Phase
 from relayout.kernels.recurrent.plan import ACCUMULATORS, Places, Steps
@@ -27,7 +32,7 @@ from relayout.kernels.recurrent.turns import functions
 
 __all__ = ["Tile", "Where", "Writer"]
 
-UNROLL = 4  # elements of the state for a turn of the loop
+UNROLL = 4  # steps of a sum for a turn of the loop
 SPREAD = 16  # at most so many parts of a sum, between which lines are asked for
 PART = 4  # turns of one of them, at least
 AHEAD = 2048  # bytes by which weights are prefetched that don't stay in the L2 cache
@@ -89,7 +94,8 @@ class Writer:
         else:
             self.alone()
         others = functions(plan.machine, plan.tasks) if plan.turns else ""
-        return "\n".join([others, *self.functions.values(), b.text()])
+        instruction = declared(plan.factors, plan.lanes)
+        return "\n".join([instruction, others, *self.functions.values(), b.text()])
 
     # -- who does what --------------------------------------------------------------------------------------
 
@@ -282,30 +288,35 @@ class Tile:
     def write(self, where: Where, gates: int, pitch: int) -> None:
         """Products, ``pitch`` bytes from row to row of what is multiplied, and what follows.
 
-        An element of the weights has a vector for each of so many gates.
+        A step of the weights has a vector for each of so many gates.
         """
-        depth, block = where.depth, where.block
+        block, how = where.block, self.shape.factors
         f, phase = self.f, self.phase
+        dot = Dot(f, how, how.operand, self.shape.lanes)
+        depth, rest = divmod(where.depth, how.depth)
         places = [(u, g) for u in range(self.count) for g in phase.gates]
         starts = [self.start(r, u, g) for r in range(self.rows) for u, g in places]
-        sets = self.chains(where.width) if depth else 1
+        sets = self.chains(where.width) if where.depth else 1
         zero = constant(self.type, 0)
         sums = starts + [zero] * (len(starts) * (sets - 1))
 
-        def turn(unroll: int, x: Value, w: Value, sums: list[Value]) -> list[Value]:
+        def factor(x: Value, count: int) -> Value:
+            """Neighbours of the state in all lanes, of which there are so many."""
+            whole = count == how.depth
+            return dot.everywhere(x) if whole else dot.rest(x, count, constant(dot.factor, 0))
+
+        def turn(unroll: int, x: Value, w: Value, sums: list[Value], count: int = how.depth) -> list[Value]:
             for k in range(unroll):
-                vectors = [
-                    f.load(self.type, f.gep(w, u * block + (k * gates + g) * self.width)) for u, g in places
-                ]
+                vectors = [dot.weights(f.gep(w, u * block + (k * gates + g) * self.width)) for u, g in places]
                 for u, g in places if self.ahead else ():
                     f.prefetch(f.gep(w, u * block + (k * gates + g) * self.width + self.ahead))
                 first = k % sets * len(starts)
                 for r in range(self.rows):
-                    one = f.splat(f.load(FLOAT, f.gep(x, r * pitch + k * WORD)), self.shape.lanes)
+                    one = factor(f.gep(x, r * pitch + k * how.step), count)
                     for v, y in enumerate(vectors):
                         number = first + r * len(places) + v
-                        sums[number] = f.fmuladd(one, y, sums[number])
-            return [f.gep(x, unroll * WORD), f.gep(w, unroll * gates * self.width), *sums]
+                        sums[number] = dot.add(one, y, sums[number])
+            return [f.gep(x, unroll * how.step), f.gep(w, unroll * gates * self.width), *sums]
 
         def body(unroll: int) -> Callable[[Value, list[Value]], list[Value]]:
             return lambda _, given: turn(unroll, given[0], given[1], given[2:])
@@ -321,6 +332,8 @@ class Tile:
                 carried = f.repeat(0, count, 1, carried, body(UNROLL), True)
         if depth % UNROLL:
             carried = turn(depth % UNROLL, carried[0], carried[1], carried[2:])
+        if rest:
+            carried = turn(1, carried[0], carried[1], carried[2:], rest)
         sums = carried[2:]
         for k in range(1, sets):
             for number in range(len(starts)):
