@@ -24,6 +24,10 @@ sums of integers are exact:
 * The line of few is for groups of few channels, which have no pairs: all sums stay below 2**24, up to which
   f32 has every integer.
 
+Groups whose channels don't come out even share no step: what is multiplied at once is of one group. Those
+that f32 can't add up, or that have zero points, are packed with as many zeros behind each group as complete
+its last step.
+
 A sum of extremes can leave s32: of u8 after 65 793 products, of s8 after 131 071. So many have no arithmetic
 here, and are left to the definition.
 
@@ -199,7 +203,12 @@ def arithmetic_of(
         return None
     if dots := dots_of(src, weights, geometry, machine, zeros):
         return dots[0]
-    return _plain(largest, geometry, machine, zeros)
+    found = _plain(largest, geometry, machine, zeros)
+    if found is not None:
+        return found
+    alone = geometry._replace(groups=1)  # each group is completed by itself
+    several = (how for how in dots_of(src, weights, alone, machine, zeros) if not how.matrices)
+    return next(several, PAIRS)
 
 
 def _plain(largest: int, geometry: Geometry, machine: Machine, zeros: Zeros) -> Arithmetic | None:

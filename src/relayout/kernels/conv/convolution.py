@@ -17,7 +17,7 @@ from relayout.kernels.conv.epilogue import Epilogue, Writer
 from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.module import Module, Vectors
 from relayout.kernels.conv.offsets import offsets_function
-from relayout.kernels.conv.planning import Problem
+from relayout.kernels.conv.planning import Problem, in_whole_steps
 from relayout.kernels.conv.sides import offset_code
 from relayout.kernels.conv.tile import WORD, Emit, Tile, lanes_of, tile_function
 from relayout.kernels.copy.candidates import lowered
@@ -25,6 +25,7 @@ from relayout.kernels.copy.module import embedded
 from relayout.kernels.copy.problem import moves
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import Layout
 
 __all__ = ["DirectModule", "Rows", "module", "rows_of"]
 
@@ -63,6 +64,16 @@ def _group_of(weights: MemoryDesc, grouped: bool) -> MemoryDesc:
     return MemoryDesc(layout.dims, weights.dtype, layout.moved(0))
 
 
+def _packed_row(nest: Direct, dims: tuple[int, ...]) -> MemoryDesc:
+    """Channels by pixels of a row in scratch, where each group fills whole steps."""
+    g, how = nest.geometry, nest.arithmetic
+    pitch = nest.pitch // how.element
+    if g.groups == 1 or g.inputs % how.depth == 0:
+        return MemoryDesc(dims, how.operand, strides=(1, pitch))
+    groups = Layout((g.groups, g.inputs, dims[1]), strides=(in_whole_steps(g, how), 1, pitch))
+    return MemoryDesc(dims, how.operand, views.merge_axes(groups, 0, 1))
+
+
 def rows_of(nest: Direct, problem: Problem, epilogue: Epilogue) -> Rows | None:
     """The reorders that a plan needs; None where one of them is not possible."""
     src, dst = problem.src, problem.dst
@@ -70,8 +81,7 @@ def rows_of(nest: Direct, problem: Problem, epilogue: Epilogue) -> Rows | None:
     if nest.packs and nest.packed_inside:
         row = _row_of(src)
         row = row.submemory((row.dims[0], nest.packed_inside), (0, 0))
-        into = (1, nest.pitch // nest.arithmetic.element)
-        wanted.append(("pack", row, MemoryDesc(row.dims, nest.arithmetic.operand, strides=into)))
+        wanted.append(("pack", row, _packed_row(nest, row.dims)))
     if nest.unpacks:
         row = _row_of(dst)
         kind = epilogue.unpacked(nest.weights_type)

@@ -27,7 +27,7 @@ from relayout.loops.refine import combined, pieces
 from relayout.records import replace
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Problem", "nests", "with_loops"]
+__all__ = ["Problem", "in_whole_steps", "nests", "with_loops"]
 
 MOST_TAPS = 7  # of a row of a filter that one turn does
 MOST_COLUMNS = 16  # of a filter that are written out one by one at borders
@@ -68,7 +68,8 @@ def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
     source, target = side_of(src), side_of(dst)
     if found is None or source is None or target is None:
         return
-    pitch = ceil(geometry.groups * geometry.inputs / arithmetic.depth) * arithmetic.step
+    completed = in_whole_steps(geometry, arithmetic)
+    pitch = geometry.groups * completed * arithmetic.element
     if pitch % (FACTS.apart // 8) == 0:
         pitch += LINE
     ways = []
@@ -97,6 +98,7 @@ def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
                 lanes,
                 vectors,
                 spread,
+                completed if packs else geometry.inputs,
             )
             if cut is None:
                 continue
@@ -248,6 +250,11 @@ def _takes_borders(geometry: Geometry, spread: bool) -> bool:
     return not spread and few and rows_have_taps(geometry)
 
 
+def in_whole_steps(geometry: Geometry, arithmetic: Arithmetic) -> int:
+    """From the channels of a group to those of the next in packed rows: as many as fill all steps."""
+    return ceil(geometry.inputs / arithmetic.depth) * arithmetic.depth
+
+
 def _packed_loops(
     geometry: Geometry,
     arithmetic: Arithmetic,
@@ -258,8 +265,8 @@ def _packed_loops(
     together: bool = False,
 ) -> Loops | None:
     """The loops of the sum over rows in scratch, whose planes lie so many bytes apart."""
-    if geometry.groups > 1 and geometry.inputs % arithmetic.depth:
-        return None
+    if geometry.groups > 1 and geometry.inputs % arithmetic.depth and arithmetic.sums == "f32":
+        return None  # to widen them takes less than to pack them
     row = geometry.reach(2, geometry.target[2]) * pitch
     channels: Loops | None = ()
     if not spread:
@@ -347,10 +354,12 @@ def _groups(
     lanes: int,
     vectors: int,
     spread: bool,
+    apart: int,
 ) -> tuple[tuple[Group, ...], tuple[Place, ...]] | None:
     """Output channels in groups of so many vectors: the kinds of groups, and each group's place.
 
-    A side is given with the bytes of its elements; None: in scratch, where channels are side by side.
+    A side is given with the bytes of its elements; None: in scratch, where channels are side by side, those
+    of the source so many ``apart`` from group to group.
     """
     total = geometry.groups * geometry.outputs
     per = total if spread else geometry.outputs
@@ -369,7 +378,7 @@ def _groups(
                 if found is None:
                     return None
                 pieces.append(tuple(piece._replace(offset=piece.offset - begin) for piece in found))
-            inputs = [g * geometry.inputs]
+            inputs = [g * apart]
             widths: list[int] = []
             if spread:
                 inputs = [v * lanes // geometry.outputs * geometry.inputs for v in several]
