@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 import exactness
 import relayout as rl
 from relayout import LayoutError, MemoryDesc
-from relayout.primitives import Convolution, InnerProduct, Matmul
+from relayout.primitives import Convolution, InnerProduct, Matmul, Sequence
+from relayout.primitives.plain import plain, remade
+from relayout.primitives.post_ops import BinaryOp, Function, Sum
 from test_products import DOTS, check, compiles, desc, on, problem, products, random_values
 
 machines = importlib.import_module("relayout.targets.machine")
@@ -196,6 +199,127 @@ def test_zero_points_may_be_parts_of_something_longer():
         made = problem(((1, channels, 6, 5), "nhwc"), filters, 1, 1, ("s8", "s8", "s32"), **descs)
         arrays = {name: rng.integers(-9, 9, one.dims) for name, one in descs.items()}
         check(made, arrays=arrays, kernel=True)
+
+
+# -- steps of the destination -------------------------------------------------------------------------------
+
+
+def number():
+    return MemoryDesc((1,), "f32", "a")
+
+
+def requantised(kind, **more):
+    """A primitive from bytes to bytes, and of which sizes of a destination."""
+    given = {"scale": number(), "src_zero_point": point(), "dst_scale": number(), "dst_zero_point": point()}
+    given |= more
+    if kind == "convolution":
+        src, weights = desc((2, 20, 6, 5), "nhwc", "u8"), desc((33, 20, 3, 3), rl.any, "s8")
+        return Convolution(src, weights, dst=desc((2, 33, 6, 5), "nhwc", "u8"), padding=1, **given)
+    if kind == "planes":  # which are unpacked
+        src, weights = desc((2, 20, 6, 5), "nchw", "u8"), desc((33, 20, 3, 3), rl.any, "s8")
+        return Convolution(src, weights, dst=desc((2, 33, 6, 5), "nchw", "s8"), padding=1, **given)
+    if kind == "depthwise":
+        src, weights = desc((2, 20, 6, 5), "nhwc", "s8"), desc((20, 1, 1, 3, 3), rl.any, "s8")
+        return Convolution(src, weights, dst=desc((2, 20, 6, 5), "nhwc", "s8"), padding=1, **given)
+    if kind == "inner product":
+        src, weights = desc((5, 20, 2, 2), "nhwc", "u8"), desc((33, 20, 2, 2), rl.any, "s8")
+        return InnerProduct(src, weights, dst=desc((5, 33), "nc", "u8"), **given)
+    src, weights = desc((3, 7, 20), "abc", "s8"), desc((3, 20, 33), rl.any, "s8")
+    return Matmul(src, weights, dst=desc((3, 7, 33), "abc", "u8"), **given)
+
+
+STEPS = {"scale": [0.011], "src_zero_point": [3], "dst_scale": [0.37], "dst_zero_point": [101]}
+
+
+@compiles
+@pytest.mark.parametrize("kind", ["convolution", "planes", "depthwise", "inner product", "matrix products"])
+@pytest.mark.parametrize("ops", [(), ("relu",), "sum", "operand"])
+def test_destinations_have_scales_and_zero_points(kind, ops):
+    """Behind all post-ops, as the definition says it, whatever these read."""
+    if ops == "sum":
+        ops = (Sum(0.5), "relu")
+    elif ops == "operand":
+        dims = requantised(kind).dst.dims
+        ops = (
+            BinaryOp("add", MemoryDesc(dims, "f32", "abcd"[: len(dims)])),
+            "tanh",
+            Function("linear", 9, 0),
+        )
+    made = requantised(kind, post_ops=ops)
+    names = [name for name in made.inputs if name not in ("src", "weights", "operand0")]
+    assert names == ["scale", "src_zero_point", "dst_scale", "dst_zero_point"]
+    check_requantised(made)
+
+
+def check_requantised(made):
+    """Whatever number of threads works, what is called, and read from text."""
+    rng = np.random.default_rng(1)
+    data = {name: random_values(made.descs[name], rng) for name in made.inputs}
+    data |= {name: np.array(value, np.float64) for name, value in STEPS.items()}
+    out = rl.tensor(random_values(made.dst, rng), made.dst) if made.accumulates else None
+    wanted = made.reference(**data, **({"out": out} if out is not None else {}))
+    given = [rl.tensor(data[name], made.descs[name]) for name in made.inputs]
+    again = remade(json.loads(json.dumps(plain(made))))
+    for one in (made, again):
+        assert one.implementation.startswith("machine code")
+        found = one(*given, **({"out": out.reorder(made.dst)} if out is not None else {}))
+        info = np.iinfo(found.numpy().dtype)
+        near = np.clip(np.rint(wanted), info.min, info.max)
+        differ = abs(found.numpy().astype(np.float64) - near)
+        assert differ.max() <= 1
+        assert (differ > 0).mean() < 0.01  # ties that f32 makes, or loses
+
+
+def test_steps_of_the_destination_are_checked():
+    src, weights = desc((3, 4), "ab"), desc((4, 5))
+    with pytest.raises(LayoutError, match=r"dst_zero_point .* is for integers, and dst is f32"):
+        Matmul(src, weights, dst_zero_point=point())
+    for named in ({"dst_scale": point()}, {"dst_scale": MemoryDesc((5,), "f32", "a")}):
+        with pytest.raises(LayoutError, match=r"dst_scale .* must be a vector of 1 f32"):
+            Matmul(src, weights, **named)
+
+
+@compiles
+def test_a_sequence_takes_steps_as_constants():
+    made = requantised("inner product")
+    rng = np.random.default_rng(2)
+    data = {name: random_values(made.descs[name], rng) for name in ("src", "weights")} | STEPS
+    steps = Sequence()
+    x = steps.input("x", made.src)
+    rest = {name: rl.tensor(data[name], made.descs[name]) for name in made.inputs if name != "src"}
+    steps.output(steps.add(made, src=x, **rest))
+    run, src = steps.compile(), rl.tensor(data["src"], made.src)
+    for _ in range(20):  # Python, then machine code
+        np.testing.assert_array_equal(run(src).numpy(), made(src, **rest).numpy())
+
+
+# -- groups whose channels leave a rest ---------------------------------------------------------------------
+
+
+@compiles
+@pytest.mark.parametrize("kinds", [("u8", "s8", "s32"), ("s8", "s8", "s32")])
+@pytest.mark.parametrize("inputs", [3, 5, 17])
+@pytest.mark.parametrize("form", ["nhwc", "nchw", "nChw16c"])
+@pytest.mark.parametrize("points", [(1, 0), (1, 1), (0, 99), (1, 99)])
+def test_groups_that_leave_a_rest_are_packed(kinds, inputs, form, points):
+    """Each is completed by itself, with what counts as zero."""
+    descs = {"src_zero_point": point()} if points[0] else {}
+    if points[1]:
+        descs["weights_zero_point"] = point(30 if points[1] > 1 else 1)
+    made = problem(((2, 3 * inputs, 6, 5), form), (3, 10, inputs, 3, 2), 1, 1, kinds, **descs)
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.integers(0, 9, one.dims) for name, one in descs.items()}
+    check(made, arrays=arrays, kernel=True)
+
+
+@compiles
+def test_large_sums_of_groups_that_leave_a_rest_are_exact():
+    """Beyond what f32 adds up."""
+    src, weights = desc((1, 6, 90, 90), "nhwc", "u8"), desc((2, 20, 3, 80, 80), rl.any, "s8")
+    made = Convolution(src, weights, dst=desc((1, 40, 11, 11), "nhwc", "s32"))
+    arrays = {"src": np.full(src.dims, 255), "weights": np.full(weights.dims, -127)}
+    arrays["weights"][..., 0, 0] = 126
+    check(made, arrays=arrays, kernel=True)
 
 
 # -- instructions -------------------------------------------------------------------------------------------

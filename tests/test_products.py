@@ -137,9 +137,9 @@ def poisoned(program):
 
 def magnitude(made, arrays):
     """The sums of absolute values, without post-ops."""
-    names = ("src", "weights", "bias", "scale")
-    given = {name: abs(arrays[name]) for name in names if name in arrays}
-    given |= {name: -abs(array) for name, array in arrays.items() if name.endswith("zero_point")}
+    given = {name: abs(arrays[name]) for name in ("src", "weights", "bias", "scale") if name in arrays}
+    points = ("src_zero_point", "weights_zero_point")
+    given |= {name: -abs(arrays[name]) for name in points if name in arrays}
     with np.errstate(all="ignore"):
         return made.operation.compute(**given)
 
@@ -157,6 +157,8 @@ def tolerance(made, arrays, exact, old):
         else:
             steep = abs(op.alpha) if op.algorithm == "linear" else STEEP[op.algorithm]
             allowed = allowed * max(1, steep) + 1e-6
+    if "dst_scale" in arrays:
+        allowed = allowed / abs(arrays["dst_scale"])
     return allowed + 3e-7 * abs(exact)
 
 
@@ -182,10 +184,11 @@ def judge(got, exact, allowed, kind, what):
         )
 
 
-def check(made, seed=0, arrays=None, old=None, threads=None, kernel=None):
+def check(made, seed=0, arrays=None, old=None, threads=None, kernel=None, exactly=None):
     """Run it on poisoned memory; the bytes that it wrote.
 
-    ``kernel`` says whether there must be machine code (True) or must not (False).
+    ``kernel`` says whether there must be machine code (True) or must not (False). ``exactly`` says what
+    results must be to the bit, of the primitive and its arrays; without it they are the definition's.
     """
     rng = np.random.default_rng(seed)
     given = {**{name: random_values(made.descs[name], rng) for name in made.inputs}, **(arrays or {})}
@@ -208,6 +211,10 @@ def check(made, seed=0, arrays=None, old=None, threads=None, kernel=None):
     out.check_written(what)
     for side in around:
         assert (side == 0xFF).all(), f"{what}: scratch overflows"
+    if exactly is not None:
+        wanted = exactly(made, arrays)
+        judge(out.array, wanted, np.zeros(wanted.shape), made.dst.dtype.name, what)
+        return out.whole
     with np.errstate(all="ignore"):
         exact = made.reference(**arrays, **({"out": before} if adds else {}))
         allowed = tolerance(made, arrays, exact, before)

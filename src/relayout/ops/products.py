@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any
@@ -13,11 +14,42 @@ import numpy as np
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
 
-__all__ = ["Convolution", "Deconvolution", "InnerProduct", "Matmul", "definition", "transposed"]
+__all__ = [
+    *("Convolution", "Deconvolution", "InnerProduct", "Matmul", "Requantised"),
+    "definition",
+    "transposed",
+]
+
+REQUANTISES = ("dst_scale", "dst_zero_point")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convolution(Operation):
+class Requantised(Operation):
+    """A sum of products whose results may stand for real numbers in steps of their own.
+
+    ::
+
+        dst = post_ops(...) / dst_scale + dst_zero_point        rounded half to even, saturated
+
+    both optional, behind all post-ops, as in oneDNN. It is rounded once, in the end: ONNX's
+    ``QuantizeLinear`` rounds before it adds the zero point, which differs for ties where that is odd.
+    """
+
+    def definition(self, arrays: Mapping[str, Reals]) -> dict[str, Reals]:
+        """The logical results by name, before they are rounded."""
+        found = super().definition({name: one for name, one in arrays.items() if name not in REQUANTISES})
+        first = self.outputs[0].name
+        scale, zero = (arrays.get(name) for name in REQUANTISES)
+        x = found[first] if scale is None else found[first] / scale.reshape(())
+        return found | {first: x if zero is None else x + zero.reshape(())}
+
+    @cached_property
+    def _read(self) -> tuple[str, ...]:
+        return tuple(name for name in super()._read if name not in REQUANTISES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolution(Requantised):
     """A convolution over one to three spatial axes, which what lies outside the source adds nothing to.
 
     ::
@@ -101,7 +133,7 @@ class Deconvolution(Operation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InnerProduct(Operation):
+class InnerProduct(Requantised):
     """``dst[n, o] = bias[o] + scale[o] * sum over c, y, x of src[n, c, y, x] * weights[o, c, y, x]``.
 
     Zero points are those of :class:`Convolution`.
@@ -131,7 +163,7 @@ class InnerProduct(Operation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Matmul(Operation):
+class Matmul(Requantised):
     """``dst[b, m, n] = bias[n] + scale[n] * sum over k of src[b, m, k] * weights[b, k, n]``.
 
     Zero points are those of :class:`Convolution`; those of the weights belong to columns.

@@ -102,6 +102,10 @@ class Convolution(ImageProducts):
         hold, and padding counts as real zero.
     weights_zero_point : MemoryDesc, optional
         The same of the weights, one s32 for all or one for each output channel.
+    dst_scale : MemoryDesc, optional
+        One f32 by which results are divided, behind all post-ops: the length of a step of the destination.
+    dst_zero_point : MemoryDesc, optional
+        One s32 that is added after that: the number that stands for zero in a destination of integers.
     strides, dilation : int or sequence of int
         For all spatial axes, or one for each. A dilation of 1 leaves no gaps (oneDNN writes 0 there).
     padding : int or sequence
@@ -122,6 +126,20 @@ class Convolution(ImageProducts):
     >>> conv = Convolution(src, weights, padding=1, post_ops="relu")
     >>> conv.dst, conv.flops
     (MemoryDesc('f32:nhwc:1x16x8x8'), 55296)
+
+    Bytes to bytes: real numbers are (src - 3) * 0.5, weights * 0.25 and (dst - 10) * 2.
+
+    >>> import numpy as np
+    >>> src, weights = rl.MemoryDesc((1, 2, 1, 1), "u8", "nhwc"), rl.MemoryDesc((1, 2, 1, 1), "s8", rl.any)
+    >>> one, number = rl.MemoryDesc((1,), "f32", "a"), rl.MemoryDesc((1,), "s32", "a")
+    >>> steps = {"scale": one, "src_zero_point": number, "dst_scale": one, "dst_zero_point": number}
+    >>> conv = Convolution(src, weights, **steps)
+    >>> conv.inputs
+    ('src', 'weights', 'scale', 'src_zero_point', 'dst_scale', 'dst_zero_point')
+    >>> values = [[[[9]], [[5]]]], [[[[8]], [[4]]]], [0.125], [3], [2.0], [10]
+    >>> given = (rl.tensor(x, conv.descs[name]) for x, name in zip(values, conv.inputs))
+    >>> conv(*given).numpy().item()  # (6 * 8 + 2 * 4) * 0.125 / 2 + 10 = 13.5, a tie
+    14
     """
 
     kind = "convolution"
@@ -137,6 +155,8 @@ class Convolution(ImageProducts):
         scale: MemoryDesc | None = None,
         src_zero_point: MemoryDesc | None = None,
         weights_zero_point: MemoryDesc | None = None,
+        dst_scale: MemoryDesc | None = None,
+        dst_zero_point: MemoryDesc | None = None,
         strides: int | Sequence[int] = 1,
         dilation: int | Sequence[int] = 1,
         padding: int | Sequence[int | tuple[int, int]] = 0,
@@ -144,6 +164,7 @@ class Convolution(ImageProducts):
     ) -> None:
         needed, optional = {"src": src, "weights": weights}, {"bias": bias, "scale": scale}
         optional |= {"src_zero_point": src_zero_point, "weights_zero_point": weights_zero_point}
+        optional |= {"dst_scale": dst_scale, "dst_zero_point": dst_zero_point}
         grouped, groups, outputs, inputs, kernel = filters_of(
             self.kind, src, weights, {**optional, "dst": dst}
         )

@@ -39,7 +39,7 @@ class InnerProduct(ProductPrimitive):
         One value for each output channel: f32, s32, or bf16 or f16, which are converted first.
     dst : MemoryDesc, optional
         Batch and output channels; without it the format is ``any`` and the data type that of the source.
-    scale, src_zero_point, weights_zero_point, post_ops
+    scale, src_zero_point, weights_zero_point, dst_scale, dst_zero_point, post_ops
         As for :class:`~relayout.primitives.convolution.Convolution`.
 
     Raises
@@ -68,10 +68,13 @@ class InnerProduct(ProductPrimitive):
         scale: MemoryDesc | None = None,
         src_zero_point: MemoryDesc | None = None,
         weights_zero_point: MemoryDesc | None = None,
+        dst_scale: MemoryDesc | None = None,
+        dst_zero_point: MemoryDesc | None = None,
         post_ops: Any = (),
     ) -> None:
         needed, optional = {"src": src, "weights": weights}, {"bias": bias, "scale": scale}
         optional |= {"src_zero_point": src_zero_point, "weights_zero_point": weights_zero_point}
+        optional |= {"dst_scale": dst_scale, "dst_zero_point": dst_zero_point}
         check_descs(self.kind, needed, {**optional, "dst": dst})
         if not 2 <= len(src.dims) <= 5:
             raise LayoutError(f"inner product: src {src} must have 2 to 5 axes, batch and channels first")

@@ -38,7 +38,7 @@ class Matmul(ProductPrimitive):
         One value for each column of the result: f32, s32, or bf16 or f16, which are converted first.
     dst : MemoryDesc, optional
         ``m`` rows of ``n``; without it the format is ``any`` (rows) and the data type that of the source.
-    scale, src_zero_point, weights_zero_point, post_ops
+    scale, src_zero_point, weights_zero_point, dst_scale, dst_zero_point, post_ops
         As for :class:`~relayout.primitives.convolution.Convolution`; scales, and zero points of weights, are
         those of columns.
 
@@ -68,10 +68,13 @@ class Matmul(ProductPrimitive):
         scale: MemoryDesc | None = None,
         src_zero_point: MemoryDesc | None = None,
         weights_zero_point: MemoryDesc | None = None,
+        dst_scale: MemoryDesc | None = None,
+        dst_zero_point: MemoryDesc | None = None,
         post_ops: Any = (),
     ) -> None:
         needed, optional = {"src": src, "weights": weights}, {"bias": bias, "scale": scale}
         optional |= {"src_zero_point": src_zero_point, "weights_zero_point": weights_zero_point}
+        optional |= {"dst_scale": dst_scale, "dst_zero_point": dst_zero_point}
         check_descs(self.kind, needed, {**optional, "dst": dst})
         rank = len(src.dims)
         if rank not in (2, 3) or len(weights.dims) != rank:

@@ -19,7 +19,7 @@ from relayout.errors import LayoutError
 from relayout.forking import lock, locked
 from relayout.jit.support import supported
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.layout.layout import spell_dims
+from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.ops.checks import check_written
 from relayout.ops.operation import Operation
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum, operands_of, post_ops_for
@@ -59,6 +59,7 @@ __all__ = [
 
 WORD = 4  # bytes of a bias, a scale or a zero point
 VECTORS = ("bias", "scale", "src_zero_point", "weights_zero_point")
+REQUANTISES = {"dst_scale": "div", "dst_zero_point": "add"}
 NARROW = ("bf16", "f16")  # data types of a bias that is converted first
 LINE = 64  # bytes of a cache line
 MEASURABLE = 1e-5  # seconds that a sum of products takes at least for its schedule to be measured
@@ -534,6 +535,21 @@ class ProductPrimitive(Primitive):
         """The formats that are tried for an argument that the caller has left open."""
         return ()
 
+    @property
+    def _behind(self) -> tuple[PostOp, ...]:
+        """All that becomes of sums: the post-ops, then the steps of the destination.
+
+        These are post-ops to kernels, whose operands have one element.
+        """
+        rank = len(self.descs[self._sides[1]].dims)
+        found = list(self.post_ops)
+        for name, algorithm in REQUANTISES.items():
+            if name in self.descs:
+                desc = self.descs[name]
+                one = Layout((1,) * rank, plain(rank), offset=desc.layout.offset0)
+                found.append(BinaryOp(algorithm, MemoryDesc(one.dims, desc.dtype, one)))
+        return tuple(found)
+
     def _alternatives(self) -> list[Self]:
         free = [name for name in self._sides if self._given[name].layout is None]
         made = []
@@ -553,12 +569,14 @@ class ProductPrimitive(Primitive):
         from relayout.primitives.candidates import DEFINED
         from relayout.reorder.predict import seconds_to_move
 
-        given: Computed | None = self._as_products(self.descs)
+        given: Any = self._as_products(self.descs)
+        if given is not None and self._behind != self.post_ops:
+            given = replace(given, post_ops=self._behind)
         found = None if given is None or not supported() else given.estimate()
         if given is None or found is None:
             return self.flops / DEFINED, DEFINITION
         seconds, how = found
-        moved = 3 * self.descs[self._sides[1]].nbytes if given.fusable() < len(self.post_ops) else 0
+        moved = 3 * self.descs[self._sides[1]].nbytes if given.fusable() < len(self._behind) else 0
         seconds = max(seconds, seconds_to_move(self.bytes))
         seconds += seconds_to_move(moved) if moved else 0.0
         return seconds, f"machine code: {how}"
@@ -587,6 +605,11 @@ class ProductPrimitive(Primitive):
         check_vector(self.kind, "bias", inputs["bias"], (outputs,), ("f32", "s32", *NARROW))
         check_vector(self.kind, "scale", inputs["scale"], (1, outputs), ("f32",))
         check_zero_points(self.kind, inputs, outputs)
+        check_vector(self.kind, "dst_scale", inputs.get("dst_scale"), (1,), ("f32",))
+        zero = inputs.get("dst_zero_point")
+        check_vector(self.kind, "dst_zero_point", zero, (1,), ("s32",))
+        if zero is not None and dst.dtype.is_float:
+            raise LayoutError(f"{self.kind}: dst_zero_point {zero} is for integers, and dst is {dst}")
         self._given = {**given, "dst": dst}
         decided = self._decided(dict(self._given))
         post_ops = post_ops_for(self.kind, post_ops, decided["dst"])
@@ -595,7 +618,7 @@ class ProductPrimitive(Primitive):
 
     def _lower(self) -> Program | None:
         target = self._sides[1]
-        dst, first = self.descs[target], self.post_ops
+        dst, first, every = self.descs[target], self._behind, self._behind
         after: tuple[PostOp, ...] = ()  # from the first post-op on that the kernel can't do
         between = dst
         while True:
@@ -606,7 +629,7 @@ class ProductPrimitive(Primitive):
             count = given.fusable()
             if count == len(first):
                 break
-            first, after = self.post_ops[:count], self.post_ops[count:]
+            first, after = every[:count], every[count:]
             between = before(dst, after)
         trial = None if after or self._narrow else given.trial()  # contests know no bias that is converted
         if trial is not None and trial.winner is not None:
@@ -633,8 +656,16 @@ class ProductPrimitive(Primitive):
         """Whether there is a bias of 16 bits, which kernels read in f32."""
         return "bias" in self.descs and self.descs["bias"].dtype.name in NARROW
 
+    @property
+    def _names(self) -> dict[str, str]:
+        """For the buffers of a program the names that they have here, where these are others."""
+        names = dict(zip(("src", "dst"), self._sides, strict=True))
+        behind = [name for name in REQUANTISES if name in self.descs]
+        first = len(operands_of(self.post_ops))
+        return names | {f"operand{first + k}": name for k, name in enumerate(behind)}
+
     def _named(self, program: Program) -> Program:
-        program = renamed(program, dict(zip(("src", "dst"), self._sides, strict=True)))
+        program = renamed(program, self._names)
         return self._with_bias(program) if self._narrow else program
 
     @locked
@@ -652,7 +683,7 @@ class ProductPrimitive(Primitive):
     def _tried(
         self, trial: Trial[Any, Any] | Contests, addresses: Mapping[str, int], threads: int | None
     ) -> bool:
-        names = dict(zip(self._sides, ("src", "dst"), strict=True))
+        names = {mine: name for name, mine in self._names.items()}
         known = {names.get(name, name): at for name, at in addresses.items()}
         return super()._tried(trial, known, threads)
 
