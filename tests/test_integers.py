@@ -156,6 +156,49 @@ def test_a_residual_is_added_by_the_convolution(kind: str, relu: bool) -> None:
     assert "Add" not in operators(made)
 
 
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+@pytest.mark.parametrize("zeros", [(6, 20), (7, 20), (6, 21), (7, 21)])
+@pytest.mark.parametrize("behind", ["nothing", "Relu", "Clip"])
+@pytest.mark.parametrize("residual", [False, True])
+def test_ties_are_rounded_before_the_zero_point(
+    kind: str, zeros: tuple[int, int], behind: str, residual: bool
+) -> None:
+    """To the even number, which is another one once an odd zero point is added."""
+    rng = np.random.default_rng(5)
+    dims = (1, 16, 7, 7)
+    graph = models.pair(rng, dims, (16, 16, 1, 1), (kind, "int8", kind), (5, zeros[0]))
+    filters = rng.integers(-3, 4, (16, 16, 1, 1), np.int8)
+    known = {"w": filters, "sw": np.full(16, 0.25, np.float32), "sx": np.float32(0.5), "sy": np.float32(0.25)}
+    constants = {**graph.constants, **known, "b": rng.integers(-8, 8, 16).astype(np.float32) / 8}
+    constants |= {"sr": np.float32(0.125), "zr": np.array(9, kind), "st": np.float32(0.5)}
+    constants |= {"zt": np.array(zeros[1], kind), "low": np.float32(-1.125), "high": np.float32(2.25)}
+    first, last = graph.nodes[:-1], graph.nodes[-1]
+    more: tuple[Node, ...] = ()
+    if residual:
+        more = (
+            Node("DequantizeLinear", ("y", "sy", "zy"), ("c2",)),
+            Node("DequantizeLinear", ("r", "sr", "zr"), ("r2",)),
+            Node("Add", ("c2", "r2"), ("s",)),
+            Node("QuantizeLinear", ("s", "st", "zt"), ("z",)),
+        )
+    if behind != "nothing":
+        bounds = ("low", "high") if behind == "Clip" else ()
+        before = "s" if residual else "c"
+        between = Node(behind, (before, *bounds), ("d",))
+        if residual:
+            more = (*more[:-1], between, Node("QuantizeLinear", ("d", *more[-1].inputs[1:]), ("z",)))
+        else:
+            first, last = (*first, between), Node("QuantizeLinear", ("d", *last.inputs[1:]), ("y",))
+    inputs = (*graph.inputs, *[Value("r", dims, np.dtype(kind))] * residual)
+    whole = inferred(Graph(inputs, ("z" if residual else "y",), (*first, last, *more), constants))
+    given = [rng.integers(0, 12, dims, kind) for _ in inputs]
+    expected = evaluate(whole, *given)[0]
+    made = in_integers(inferred(optimized(whole)))
+    assert operators(made) == {CONV}
+    np.testing.assert_array_equal(evaluate(made, *given)[0], expected)
+    np.testing.assert_array_equal(whole.compile()(*given)[0], expected)
+
+
 @pytest.mark.parametrize("turned", [0, 1])
 @pytest.mark.parametrize("rank", [2, 3])
 def test_matrix_products(turned: int, rank: int) -> None:
@@ -448,6 +491,31 @@ def test_padding_of_dynamic_convolutions_is_their_zero_point(
     x = rng.standard_normal((2, 8, 9, 10)).astype(np.float32)
     expected = evaluate(graph, x)[0]
     np.testing.assert_allclose(graph.compile()(x)[0], expected, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("operator", ["MatMulInteger", "ConvInteger"])
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_large_sums_of_dynamic_products_are_exact(operator: str, kind: str) -> None:
+    """Beyond 2**24 the zero point is taken off integers; off f32 it would be one of 4 or 8 neighbours."""
+    rng = np.random.default_rng(15)
+    limits, conv = np.iinfo(kind), operator == "ConvInteger"
+    dims, filters = ((1, 512, 5, 5), (8, 512, 3, 3)) if conv else ((3, 5000), (5000, 8))
+    weights = rng.integers(limits.max - 20, limits.max, filters, kind, endpoint=True)
+    nodes = (
+        Node("DynamicQuantizeLinear", ("x",), ("q", "s", "z")),
+        Node(operator, ("q", "w", "z"), ("a",), {"pads": (1, 1, 1, 1)} if conv else {}),
+        Node("Cast", ("a",), ("c",), {"to": 1}),
+        Node("Mul", ("c", "s"), ("y",)),
+    )
+    inputs = (Value("x", dims, np.dtype(np.float32)),)
+    graph = inferred(Graph(inputs, ("y",), nodes, {"w": weights}))
+    x = rng.uniform(0.7, 1.0, dims).astype(np.float32)
+    x.flat[0] = -0.5
+    expected = evaluate(graph, x)[0]
+    scale = (x.max() - x.min()) / 255
+    assert abs(expected / scale).max() > 1 << 24
+    assert not defined(graph)
+    np.testing.assert_array_equal(graph.compile()(x)[0], expected)
 
 
 @pytest.mark.parametrize("taken", ["zx/u8", "c"])

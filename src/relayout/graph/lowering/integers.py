@@ -1,9 +1,10 @@
 """Products of integers with what becomes of them, averages of bytes, and both ways between numbers and bytes.
 
 What an operator of :mod:`relayout.graph.operators.integers` does is an epilogue of its primitive: a scale and
-a bias for each channel, then post-ops. The zero point of the source is a part of the bias, and so is that of
-the result; factors of a residual are tensors of one element. So convolutions of one shape share one kernel,
-whatever their scales are.
+a bias for each channel, then post-ops. A zero point of the source that is known is a part of the bias, and so
+is that of the result, unless it is odd; factors of a residual are tensors of one element. So convolutions of
+one shape share one kernel, whatever their scales are. A zero point that is found in each run is taken off the
+sums, which are integers then: in f32, sums above 2**24 would lose bits.
 """
 
 from __future__ import annotations
@@ -104,11 +105,14 @@ class Parts:
         a = case.attributes
         scale, bias, factors, offset = (case.constant(place) for place in (2, 3, 5, 6))
         zero = int(a["zero_point"])
+        self.moving = case.input(7)
+        """The zero point of the source, if it is found in each run."""
         sums = weights.astype(np.int64).sum(axis=axes)
         if offset is not None:
             sums = sums - offset.astype(np.int64) * (weights.size // max(len(sums), 1))
-        self.zeros = [
-            np.array([zero], np.int32) if padded and zero else None,
+        known = padded and zero and self.moving is None
+        self.zeros: list[NDArray[np.int32] | None] = [
+            np.array([zero], np.int32) if known else None,
             None if offset is None else np.ascontiguousarray(offset.reshape(-1), np.int32),
         ]
         assert scale is not None
@@ -119,7 +123,7 @@ class Parts:
         self.bias = np.ascontiguousarray(whole, np.float32) if whole.any() else None
         self.added, self.factors = case.input(4), factors
         self.low, self.high = float(a["low"]), float(a["high"])
-        self.inner = a["inner"]
+        self.inner, self.offset = a["inner"], int(a["offset"])
 
     @property
     def steps(self) -> list[Step]:
@@ -129,13 +133,18 @@ class Parts:
     @property
     def vectors(self) -> Zeros:
         """What the zero points are."""
-        src, weights = (None if one is None else MemoryDesc(one.shape, "s32", "a") for one in self.zeros)
-        return src, weights
+        src, weights = self.zeros
+        found = src is not None or self.moving is not None
+        return (
+            MemoryDesc((1,), "s32", "a") if found else None,
+            None if weights is None else MemoryDesc(weights.shape, "s32", "a"),
+        )
 
-    def given(self, weights: NDArray[Any], outputs: int) -> list[NDArray[Any]]:
-        """The constants of the primitive, in the order of its inputs."""
+    def given(self, site: Site, weights: NDArray[Any], outputs: int) -> list[Any]:
+        """What the primitive reads behind its source, in the order of its inputs."""
         bias = None if self.bias is None else np.ascontiguousarray(np.broadcast_to(self.bias, outputs))
-        return [one for one in (weights, bias, self.scale, *self.zeros) if one is not None]
+        zero = self.zeros[0] if self.moving is None else site.reshaped(site.value(self.moving), (1,))
+        return [one for one in (weights, bias, self.scale, zero, self.zeros[1]) if one is not None]
 
     def post_ops(self, rank: int, added: MemoryDesc | None) -> tuple[list[PostOp], list[Any]]:
         """What becomes of scaled sums, and constants among the operands; None stands for the residual."""
@@ -148,6 +157,8 @@ class Parts:
             ops += [BinaryOp("mul", one), BinaryOp("add", one), BinaryOp("add", added), BinaryOp("mul", one)]
             first, summand, last = (factor.reshape((1,) * rank) for factor in np.float32(self.factors))
             given = [first, summand, None, last]
+        if self.offset:
+            ops += [Function("round"), Function("linear", 1.0, float(self.offset))]
         if (self.low, self.high) != (-inf, inf):
             ops.append(Function("clip", self.low, self.high))
         return ops, given
@@ -190,7 +201,7 @@ def convolution(case: Case) -> list[Way] | None:
         bias = None if parts.bias is None else MemoryDesc((weights.dims[0],), "f32", "a")
         free = MemoryDesc(filters.shape, "s8", any_format)
         made = _primitive(how, value.desc, free, bias, dst, scale, [*ops, *later], parts.vectors)
-        given = parts.given(filters, weights.dims[0])
+        given = parts.given(site, filters, weights.dims[0])
         return site.add(made, value, *given, *operands, *others, into=into)
 
     free = MemoryDesc(src.dims, src.dtype, any_format), MemoryDesc(case.out.dims, case.out.dtype, any_format)
@@ -199,24 +210,34 @@ def convolution(case: Case) -> list[Way] | None:
         for one, two, cost, name in _answers(free[0], filters.shape, free[1], how, parts.vectors, case.only)
     ]
     ways = []
+    number = _zero_point(parts)
     for source, target, cost, name in costs:
-        read = wanted(case, everything, target)
+        read = {**wanted(case, everything, target), **number}
         more = sum(moving(desc) for desc in read.values())
         ways.append(Way({**read, src.name: source}, (target,), cost + more, make, name))
     known = {one[0] for one in costs}
     for desc in case.formats(src):
         for _, target, _, name in costs[:1] if desc not in known else ():
-            read = {**wanted(case, everything, target), src.name: desc}
+            read = {**wanted(case, everything, target), **number, src.name: desc}
             cost = _cost(desc, filters.shape, target, how, parts.vectors) + sum(map(moving, read.values()))
             ways.append(Way(read, (target,), cost, make, name))
     return ways
 
 
+def _zero_point(parts: Parts) -> dict[str, MemoryDesc]:
+    """How a zero point that moves is read."""
+    zero = parts.moving
+    return {} if zero is None else {zero.name: row_major(zero.dims, zero.dtype)}
+
+
 @kept("product of integers")
-def _product_cost(src: MemoryDesc, weights: tuple[int, ...], dst: MemoryDesc) -> float:
+def _product_cost(src: MemoryDesc, weights: tuple[int, ...], dst: MemoryDesc, zeros: Zeros) -> float:
     """Seconds of a matrix product with packed weights."""
     filters, scale = MemoryDesc(weights, "s8", any_format), MemoryDesc((1,), "f32", "a")
-    return primitives.Matmul(src, filters, None, dst, scale=scale)._cost()[0]
+    made = primitives.Matmul(
+        src, filters, None, dst, scale=scale, src_zero_point=zeros[0], weights_zero_point=zeros[1]
+    )
+    return made._cost()[0]
 
 
 @rule(MATMUL)
@@ -260,10 +281,11 @@ def product(case: Case) -> list[Way] | None:
             bias,
             dst,
             scale=scale,
+            src_zero_point=parts.vectors[0],
             weights_zero_point=parts.vectors[1],
             post_ops=[*ops, *later],
         )
-        result = site.add(made, value, *parts.given(matrix, n), *operands, into=into, **added)
+        result = site.add(made, value, *parts.given(site, matrix, n), *operands, into=into, **added)
         return site.sequence.view(result, site.dense(result, case.out.dims))
 
     ways = []
@@ -271,8 +293,8 @@ def product(case: Case) -> list[Way] | None:
         source = as_rows(desc, (rows, k))
         for target, dst in targets_of(case, steps, (rows, n)) if source is not None else ():
             assert source is not None
-            read = wanted(case, steps, target)
-            cost = _product_cost(source, (k, n), dst) + sum(map(moving, read.values()))
+            read = {**wanted(case, steps, target), **_zero_point(parts)}
+            cost = _product_cost(source, (k, n), dst, parts.vectors) + sum(map(moving, read.values()))
             ways.append(Way({**read, src.name: desc}, (target,), cost, make))
     return ways
 

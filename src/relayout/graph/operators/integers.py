@@ -6,10 +6,14 @@ QuantizeLinear (:mod:`relayout.graph.passes.integers`), for kernels::
     sums      of products of (x - zero_point) and (w - w_zero_point), exact
     v         sums * scale + bias                                    in f32, scale and bias in steps of y
     v         (round(v) within inner) * f0 + f1 + added) * f2        with a residual: f0, f1, f2 are factors
+    v         round(v) + offset                                      with an offset, the zero point of y
     y         v within low and high, rounded half to even, saturated to the data type ``to``
 
-Scale and bias are divided by the scale of y, and the bias has its zero point in it, where y is quantised.
+Scale and bias are divided by the scale of y, where y is quantised. Its zero point is a part of the bias, or
+of f1, if it is even. An odd one is an offset: ties go to the even number, which is another one once an odd
+number is added.
 A residual is added in its own steps, which the factors say: what was rounded before is rounded here, too.
+Instead of the attribute, the zero point of x may be the last input, an s32 that is found in each run.
 """
 
 from __future__ import annotations
@@ -42,12 +46,15 @@ def _finished(
     low: float,
     high: float,
     inner: Sequence[float] | None,
+    offset: int,
 ) -> Array:
     """Scaled sums as they are stored."""
     if added is not None and factors is not None:
         if inner is not None:
             v = np.clip(np.rint(v), inner[0], inner[1])
         v = (v * factors[0] + factors[1] + added.astype(np.float32)) * factors[2]
+    if offset:
+        v = np.rint(v) + np.float32(offset)
     v = np.clip(v, np.float32(low), np.float32(high))
     dtype = numpy_type(to)
     return saturated(np.rint(v), dtype) if is_integer(dtype) else v.astype(dtype)
@@ -71,6 +78,7 @@ def integer_conv(
     added: Array | None = None,
     factors: Array | None = None,
     w_zero_point: Array | None = None,
+    x_zero_point: Array | None = None,
     /,
     *,
     auto_pad: str = "NOTSET",
@@ -84,15 +92,16 @@ def integer_conv(
     low: float = -inf,
     high: float = inf,
     inner: Sequence[float] | None = None,
+    offset: int = 0,
 ) -> Array:
     """A convolution; its padding is the zero point."""
-    zero = np.array(zero_point, x.dtype)
+    zero = np.array(zero_point if x_zero_point is None else x_zero_point.reshape(()), x.dtype)
     windows = auto_pad, dilations, group, kernel_shape, pads, strides
     sums = integer_convolution(x, w, zero, w_zero_point, *windows)
     v = sums.astype(np.float32) * _per_channel(scale, sums.ndim)
     if bias is not None:
         v = v + _per_channel(bias, sums.ndim)
-    return _finished(v, added, factors, to, low, high, inner)
+    return _finished(v, added, factors, to, low, high, inner, offset)
 
 
 def _per_channel(x: Array, rank: int) -> Array:
@@ -112,6 +121,7 @@ def integer_matmul(
     added: Array | None = None,
     factors: Array | None = None,
     w_zero_point: Array | None = None,
+    x_zero_point: Array | None = None,
     /,
     *,
     zero_point: int = 0,
@@ -119,14 +129,16 @@ def integer_matmul(
     low: float = -inf,
     high: float = inf,
     inner: Sequence[float] | None = None,
+    offset: int = 0,
 ) -> Array:
     """All rows by one matrix."""
+    zero = zero_point if x_zero_point is None else x_zero_point.reshape(())
     filters = w.astype(np.float64) - (0 if w_zero_point is None else w_zero_point)
-    sums = np.matmul(x.astype(np.float64) - zero_point, filters)
+    sums = np.matmul(x.astype(np.float64) - zero, filters)
     v = sums.astype(np.float32) * scale
     if bias is not None:
         v = v + bias
-    return _finished(v, added, factors, to, low, high, inner)
+    return _finished(v, added, factors, to, low, high, inner, offset)
 
 
 def _infer_average(x: Fact, /, *, to: int, kernel_shape: Any = None, **attributes: Any) -> Fact:
@@ -175,4 +187,4 @@ def integer_average(
             strides=strides,
         )
     v = np.rint(made * np.float32(factor) + np.float32(summand)) + np.float32(zero_point)
-    return _finished(v, None, None, to, -inf, inf, None)
+    return _finished(v, None, None, to, -inf, inf, None, 0)

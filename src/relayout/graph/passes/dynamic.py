@@ -3,26 +3,28 @@
 ::
 
     DynamicQuantizeLinear(x)                 ReduceMin, ReduceMax, and three elementwise steps
-    Cast(MatMulInteger(a, w, z))             IntegerMatMul(a, w) - z * (sums of the columns of w)
+    Cast(MatMulInteger(a, w, z))             IntegerMatMul(a, w, z), z in s32
     MatMul(DequantizeLinear(a, s, z), ...)   the same, times s
 
-The product is into f32, so that what follows, scales, a bias and an activation, is a part of its epilogue.
-ConvInteger likewise. Its padding is the zero point, so at the edges of images fewer weights are multiplied by
-other numbers: there the sums are those of the weights that meet the image, one for each output pixel.
+The sums are integers, less what the zero point adds to them, and exact. They are rounded once, to f32, so
+that what follows, scales, a bias and an activation, is a part of the epilogue. ConvInteger likewise.
 """
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import numpy as np
 
-from relayout.graph.graph import Array, Graph, Node
+from relayout.graph.graph import Graph, Node
 from relayout.graph.operators import dynamic
-from relayout.graph.operators.convolution import integer_convolution
 from relayout.graph.operators.integers import CONV, MATMUL, WINDOWS
 from relayout.graph.passes.quantities import BYTES, Filters, in_s8, weights_of
-from relayout.graph.passes.rewriting import Around, attribute, rewritten, sizes
+from relayout.graph.passes.rewriting import Around, attribute, rewritten
 
 __all__ = ["with_dynamic_products"]
+
+S32: Final = 6  # by ONNX's number
 
 
 def with_dynamic_products(graph: Graph) -> Graph:
@@ -34,10 +36,8 @@ def with_dynamic_products(graph: Graph) -> Graph:
     >>> print(with_dynamic_products(Graph((x, z), ("y",), nodes, {"w": np.ones((3, 4), np.int8)})))
     x u8 2x3
     z u8
-    y/product = relayout.IntegerMatMul(x, y/constant, y/constant.1, to=1)
-    y/zero = Cast(z, to=1)
-    y/offset = Mul(y/zero, y/constant.2)
-    y = Sub(y/product, y/offset)
+    y/zero = Cast(z, to=6)
+    y = relayout.IntegerMatMul(x, y/constant, y/constant.1, -, -, -, -, y/zero, to=1)
     -> y
     """
     operators = {node.operator for node in graph.nodes}
@@ -75,49 +75,28 @@ def _weights(name: str, zero: str, conv: bool, around: Around) -> Filters | None
 def _product(
     product: Node, node: Node, x: str, zero: str, weights: Filters, around: Around
 ) -> tuple[Node, ...] | None:
-    """The product of bytes, less what their zero point, a value, adds to it."""
+    """The product of bytes less their zero point, which is one number."""
     conv = product.operator in ("ConvInteger", "Conv")
-    attributes = {"to": 1}
+    attributes: dict[str, Any] = {"to": 1}
     if conv:
         given = {name: attribute(product, name) for name in WINDOWS}
         attributes |= {name: one for name, one in given.items() if one not in (None, "NOTSET")}
-    if zero and (dims := around.dims(zero)) is not None and any(n != 1 for n in dims):
+    if zero and ((dims := around.dims(zero)) is None or any(n != 1 for n in dims)):
         return None
-    near = node.outputs[0]
     constants = [around.constant(weights.data, node), around.constant(weights.scale, node)]
-    real = weights.data.astype(np.float64)
     if weights.zero is not None:
         constants += ["", "", "", around.constant(weights.zero, node)]
-        real -= weights.zero.reshape((-1, *(1,) * (real.ndim - 1)) if conv else (1, -1))
     operator = CONV if conv else MATMUL
-    if not zero or ((known := around.data(zero)) is not None and not known.any()):
+    known = around.data(zero) if zero else np.zeros(1, np.int8)
+    if known is not None:
+        attributes |= {"zero_point": int(known.reshape(()))} if known.any() else {}
         return (Node(operator, (x, *constants), node.outputs, attributes, product.name),)
-    sums = _inside(product, x, real, around) if conv else real.sum(axis=0)
-    if sums is None:
-        return None
-    sums = sums.astype(np.float32) * weights.scale
-    made, number, offset = (around.fresh(f"{near}/{name}") for name in ("product", "zero", "offset"))
+    number = around.fresh(f"{node.outputs[0]}/zero")
+    constants += [""] * (6 - len(constants)) + [number]
     return (
-        Node(operator, (x, *constants), (made,), attributes, product.name),
-        Node("Cast", (zero,), (number,), {"to": 1}),
-        Node("Mul", (number, around.constant(sums, node)), (offset,)),
-        Node("Sub", (made, offset), node.outputs),
+        Node("Cast", (zero,), (number,), {"to": S32}),
+        Node(operator, (x, *constants), node.outputs, attributes, product.name),
     )
-
-
-def _inside(product: Node, x: str, weights: Array, around: Around) -> Array | None:
-    """The sums of the weights of each output that meet the image, for each pixel where there is padding."""
-    auto = attribute(product, "auto_pad")
-    if auto in ("NOTSET", "VALID") and not any(attribute(product, "pads") or ()):
-        found: Array = weights.sum(axis=tuple(range(1, weights.ndim)))
-        return found.reshape(-1, *(1,) * (weights.ndim - 2))
-    dims = sizes(around.dims(x))
-    if dims is None:
-        return None
-    image = np.ones((1, 1, *dims[2:]), np.uint8)
-    one = weights.sum(axis=1, keepdims=True)
-    dilations, pads, strides = (attribute(product, name) for name in ("dilations", "pads", "strides"))
-    return integer_convolution(image, one, None, None, auto, dilations, 1, None, pads, strides)
 
 
 def _real(node: Node, around: Around) -> tuple[Node, ...] | None:

@@ -9,7 +9,8 @@
 
 Rules look backwards only, so a convolution becomes one into f32 first, and takes in what comes behind when
 the sweep gets there. What the network rounds in between is rounded, too: results are those of the network,
-but for rounding in f32.
+but for rounding in f32. Ties go to the even number before a zero point is added, so a zero point is a part of
+a bias only where it is even.
 
 QLinearConv and QLinearMatMul are first written as what they stand for, so that there is one form.
 """
@@ -255,7 +256,8 @@ def _before(name: str, y: Steps, around: Around) -> tuple[Node, float, float] | 
                 one if number is None else number for one, number in zip((-inf, inf), numbers, strict=True)
             ]
         bounds[0] = min(bounds)  # a Clip whose bounds are the wrong way round makes the upper one everywhere
-        own = (bounds[0] / y.scale + y.zero, bounds[1] / y.scale + y.zero)
+        # what is rounded between two bounds is between these, rounded
+        own = tuple(float(np.rint(bound / y.scale)) + y.zero for bound in bounds)
         low, high = min(max(low, own[0]), high), max(min(high, own[1]), low)
         node = around.inner(node.inputs[0])
     return None if node is None else (node, low, high)
@@ -275,17 +277,23 @@ def _bounds(low: float, high: float, kind: np.dtype[Any] | None) -> dict[str, fl
 
 def _requantised(last: Node, node: Node, y: Steps, low: float, high: float, around: Around) -> Node:
     """A product into f32 as one into bytes."""
-    x, w, scale, bias, _, _, zero = (*last.inputs, *[""] * 4)[:7]
+    x, w, scale, bias, _, _, *zeros = last.inputs + ("",) * (6 - len(last.inputs))
     kind = around.dtype(node.outputs[0])
     factors = _data(scale, around) / y.scale
-    summands = (_data(bias, around) if bias else np.zeros(1)) / y.scale + y.zero
+    inside, behind = _zero_point(y)
+    summands = (_data(bias, around) if bias else np.zeros(1)) / y.scale + inside
     given = [x, w, around.constant(factors.astype(np.float32), node)]
     outputs = _data(w, around).shape[0 if last.operator == CONV else -1]
     given.append(around.constant(np.broadcast_to(summands, outputs).astype(np.float32).copy(), node))
-    given += ["", "", zero] if zero else []
+    given += ["", "", *zeros] if zeros else []
     assert kind is not None
-    attributes = {**last.attributes, "to": NUMBER[kind], **_bounds(low, high, kind)}
+    attributes = {**last.attributes, "to": NUMBER[kind], **behind, **_bounds(low, high, kind)}
     return Node(last.operator, tuple(given), node.outputs, attributes, last.name)
+
+
+def _zero_point(y: Steps) -> tuple[int, dict[str, int]]:
+    """The zero point of a result as a part of what is rounded; or, if it is odd, as an attribute."""
+    return (0, {"offset": y.zero}) if y.zero % 2 else (y.zero, {})
 
 
 def _data(name: str, around: Around) -> Array:
@@ -308,13 +316,16 @@ def _with_residual(add: Node, node: Node, y: Steps, low: float, high: float, aro
             continue
         limits = np.iinfo(around.dtype(one.name) or np.uint8)
         first = one.scale / other.scale
-        summand = -one.zero * first - other.zero + y.zero * y.scale / other.scale
+        inside, behind = _zero_point(y)
+        attributes = {name: one for name, one in last.attributes.items() if name not in ("low", "high")}
+        added = attributes.pop("offset", 0)  # of the zero point of one, what is not in the sums
+        summand = (added - one.zero) * first - other.zero + inside * y.scale / other.scale
         factors = np.array([first, summand, other.scale / y.scale], np.float32)
         x, w, scale, bias, _, _, *zero = (*last.inputs, "", "")[: max(6, len(last.inputs))]
         inputs = (x, w, scale, bias, other.name, around.constant(factors, node), *zero)
-        inner = last.attributes.get("low", float(limits.min)), last.attributes.get("high", float(limits.max))
-        attributes = {name: one for name, one in last.attributes.items() if name not in ("low", "high")}
-        attributes |= {"to": NUMBER[kind], "inner": inner, **_bounds(low, high, kind)}
+        ends = ("low", limits.min), ("high", limits.max)
+        inner = tuple(last.attributes.get(side, float(limit)) - added for side, limit in ends)
+        attributes |= {"to": NUMBER[kind], "inner": inner, **behind, **_bounds(low, high, kind)}
         return Node(CONV, inputs, node.outputs, attributes, last.name)
     return None
 
