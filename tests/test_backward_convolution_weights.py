@@ -351,6 +351,17 @@ def test_formats_follow_the_forward_pass_or_any():
         assert made.candidates()[0].cost > free.candidates()[0].cost
 
 
+@pytest.mark.parametrize("kind", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("channels", [32, 5])
+def test_any_is_what_forward_convolutions_read_fastest(kind: str, channels: int) -> None:
+    """In bf16 pairs, where the processor multiplies pairs."""
+    src = desc((2, channels, 8, 8), "nhwc", kind)
+    forward = Convolution(src, desc((16, channels, 3, 3), rl.any, kind), padding=1)
+    made = ConvolutionBackwardWeights(forward, diff_weights=rl.any)
+    assert made.diff_weights == forward.weights
+    check(made)
+
+
 def test_what_is_made_is_pickled_and_written_as_text():
     forward = Convolution(desc((2, 8, 8, 8)), desc((8, 8, 3, 3), rl.any), desc((8,), "a"), padding=1)
     flat = InnerProduct(desc((2, 8), "nc"), desc((4, 8), "oi"))

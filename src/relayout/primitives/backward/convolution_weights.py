@@ -29,8 +29,8 @@ class ConvolutionBackwardWeights(WeightsBackward):
         Without scales and post-ops.
     src, diff_dst, diff_weights, diff_bias : MemoryDesc or rl.any, optional
         Without them the formats and data types of the forward pass: f32, bf16 or f16. ``rl.any`` is, for the
-        inputs, what the kernels read fastest, and for ``diff_weights`` what they write fastest, which is what
-        forward convolutions read fastest. There is a ``diff_bias`` where the forward pass has a bias.
+        inputs, what the kernels read fastest, and for ``diff_weights`` what forward convolutions read
+        fastest. There is a ``diff_bias`` where the forward pass has a bias.
 
     Raises
     ------

@@ -36,6 +36,7 @@ from relayout.primitives.reduction import Reduction
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from relayout.kernels.conv.arithmetic import Arithmetic
     from relayout.kernels.conv.geometry import Geometry
     from relayout.kernels.conv.gradient import Plan
     from relayout.primitives.primitive import Primitive
@@ -126,7 +127,7 @@ class WeightsBackward(Backward):
     def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """The descriptors with every ``any`` decided; an input follows the other one's format if it can."""
         src, diff_dst = given["src"], given["diff_dst"]
-        wanted: dict[str, Any] = {"diff_weights": weights_written(self._as_gradient(given)), "diff_bias": "a"}
+        wanted: dict[str, Any] = {"diff_weights": weights_read(self._as_gradient(given)), "diff_bias": "a"}
         for name, other in (("src", diff_dst), ("diff_dst", src)):
             formats = self._formats(name)
             wanted[name] = other.format if other.format in formats else formats[0]
@@ -189,16 +190,31 @@ class WeightsBackward(Backward):
 
 
 @locked
-def weights_written(made: Gradient) -> str:
-    """The format that gradients are written in fastest."""
+def weights_written(made: Gradient, how: Arithmetic | None = None) -> str:
+    """The format in which kernels write gradients, in f32; or that in which an arithmetic reads weights."""
+    plain = ("oi", "oiw", "oihw", "oidhw")[made.spatial]
+    if not supported():
+        return "g" * made.grouped + plain
     from relayout.kernels.conv.arithmetic import FLOATS as REALS
     from relayout.kernels.conv.weights import weights_text
     from relayout.targets.machine import host
 
-    plain = ("oi", "oiw", "oihw", "oidhw")[made.spatial]
+    return weights_text(made.geometry, how or REALS, host(), made.spatial, made.grouped)
+
+
+@locked
+def weights_read(made: Gradient) -> str:
+    """The format in which forward convolutions of these data types read weights fastest.
+
+    In f32 it is the one that kernels write. Others are rounded on their way from there, to whatever format.
+    """
     if not supported():
-        return "g" * made.grouped + plain
-    return weights_text(made.geometry, REALS, host(), made.spatial, made.grouped)
+        return weights_written(made)
+    from relayout.kernels.conv.arithmetic import arithmetic_of
+    from relayout.targets.machine import host
+
+    kinds = made.src.dtype, made.diff_weights.dtype
+    return weights_written(made, arithmetic_of(*kinds, made.geometry, host()))
 
 
 def bias_gradient(diff_dst: MemoryDesc, diff_bias: MemoryDesc) -> Program | None:
