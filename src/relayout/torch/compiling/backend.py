@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -57,15 +58,17 @@ class Backend:
             self._note("gradients are wanted, and training=False")
             return module.forward  # type: ignore[no-any-return]
 
+        real = replace(options, precision=None)  # of a forward pass that gradients are computed of
+
         def compiled(graph: Any, _: Sequence[Any]) -> Any:
             return Calls(graph, _static(graph), options, self.report)
 
         def forward(graph: Any, _: Sequence[Any]) -> Any:
             keep_saved()
-            return Calls(graph, (), options, self.report, "forward")
+            return Calls(graph, (), real, self.report, "forward")
 
         def backward(graph: Any, _: Sequence[Any]) -> Any:
-            return Calls(graph, (), options, self.report, "backward")
+            return Calls(graph, (), real, self.report, "backward")
 
         made = aot_autograd(
             fw_compiler=forward,

@@ -26,7 +26,7 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
         As for ``torch.compile``.
     **options
         Of :class:`~relayout.torch.compiling.options.Options`: ``format``, ``threads``, ``kept``, ``freeze``,
-        ``training``.
+        ``training``, ``precision``.
 
     Returns
     -------

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from relayout.errors import LayoutError, described
+from relayout.graph.passes.precision import check_precision
 from relayout.graph.plan import image_format
 from relayout.reorder.conversion import check_threads
 
@@ -32,6 +33,13 @@ class Options:
     training : bool
         Whether forward and backward passes are compiled where gradients are wanted. Otherwise PyTorch runs
         them.
+    precision : str or None
+        ``"bf16"`` or ``"f16"``: the type in which convolutions and matrix products of f32 are computed, and
+        what follows them: activations, sums, pools, normalisations, softmax
+        (:mod:`relayout.graph.passes.precision`). Sums of products, averages and statistics are added up in
+        f32 within. In f32 stay reductions, exponentials, powers and losses (in f16 recurrent layers); what
+        goes into a part that Relayout takes and what comes out of it, and all that is compiled for gradients.
+        ``"f32"`` or None: as the model has it.
 
     Raises
     ------
@@ -44,10 +52,12 @@ class Options:
     kept: int = 8
     freeze: bool = True
     training: bool = True
+    precision: str | None = None
 
     def __post_init__(self) -> None:
         image_format(self.format)
         check_threads(self.threads)
+        check_precision(self.precision)
         if type(self.kept) is not int or self.kept < 1:
             raise LayoutError(f"kept is a number of graphs from 1 on, got {described(self.kept)}")
         for name in ("freeze", "training"):
@@ -58,7 +68,7 @@ class Options:
         """With some of them given by name.
 
         >>> Options().changed({"format": "nhwc"})
-        Options(format='nhwc', threads=None, kept=8, freeze=True, training=True)
+        Options(format='nhwc', threads=None, kept=8, freeze=True, training=True, precision=None)
         >>> Options().changed({"formats": "nhwc"})
         Traceback (most recent call last):
         relayout.errors.LayoutError: the back end has no option 'formats'; did you mean 'format'?

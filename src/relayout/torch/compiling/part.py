@@ -203,7 +203,7 @@ def _made(
     middle = perf_counter()
     names = [node.name for node in nodes]
     try:
-        run = known.compile(options.format, threads)
+        run = known.compile(options.format, threads, precision=options.precision)
     except LayoutError as error:
         raise Left(dict.fromkeys(names, str(error))) from None
     if run.compiled is None or run.plan is None or run.tail is not None:
