@@ -28,7 +28,7 @@ def test_every_type_meets_right_and_wrong_formats() -> None:
 def test_the_command_reports_all(monkeypatch: pytest.MonkeyPatch) -> None:
     several = tuple(bench.Case(name, "nhwc", "any") for name in ("bf16", "u8"))
     monkeypatch.setattr(bench, "cases", lambda: several)
-    command = ["bench", "formats", "--rounds", "1", "--type", "u8", "--json", "-"]
+    command = ["bench", "formats", "--rounds", "1", "--dtype", "u8", "--json", "-"]
     result = CliRunner().invoke(application, command, prog_name="relayout")
     assert result.exit_code == 0, result.output
     [told] = json.loads(result.stdout)["figures"]

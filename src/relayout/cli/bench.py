@@ -420,9 +420,14 @@ def threads(threads: int | None, rounds: int, output: Output) -> None:
 @click.option(
     "--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="How often each is timed."
 )
-@click.option("--type", "types", multiple=True, type=click.Choice(["f32", "bf16", "u8"]), help="Only this.")
+@click.option(
+    "--dtype", "types", multiple=True, type=click.Choice(["f32", "bf16", "u8"]), help="Only this data type."
+)
+@click.option("--type", "older", multiple=True, type=click.Choice(["f32", "bf16", "u8"]), hidden=True)
 @output_options
-def formats(threads: int, rounds: int, types: tuple[str, ...], output: Output) -> None:
+def formats(
+    threads: int, rounds: int, types: tuple[str, ...], older: tuple[str, ...], output: Output
+) -> None:
     """Measure a convolution of 3x3 over 256 channels in f32, bf16 and u8, in formats that suit it and others.
 
     Each format of weights is tried with nhwc, and each format of the source with weights in the format that
@@ -439,6 +444,7 @@ def formats(threads: int, rounds: int, types: tuple[str, ...], output: Output) -
     machine = particulars("relayout")
     console.print(", ".join(f"{key} {value}" for key, value in machine.items()))
     with misuse():
+        types += older
         wanted = tuple(one for one in cases() if not types or one.type in types)
         found = figures(threads, rounds, 3.0 * len(wanted), wanted)
     others = load.others()
@@ -547,7 +553,7 @@ def few_bits(texts: tuple[str, ...], threads: tuple[int, ...], rounds: int, outp
     epilog=examples(
         "relayout bench networks --quick",
         "relayout bench networks --only resnet --batch 1 --results nets.jsonl",
-        "relayout bench networks --type int8 --type bf16 --results narrow.jsonl",
+        "relayout bench networks --dtype int8 --dtype bf16 --results narrow.jsonl",
         "relayout bench networks model.onnx other.onnx --threads 4",
     ),
 )
@@ -560,14 +566,14 @@ def few_bits(texts: tuple[str, ...], threads: tuple[int, ...], rounds: int, outp
 @click.option("--quick", is_flag=True, help="Six networks with batch 1.")
 @click.option("--only", "texts", multiple=True, metavar="TEXT", help="Only networks with TEXT in their name.")
 @click.option(
-    "--type",
+    "--dtype",
     "kinds",
     type=click.Choice(("f32", "bf16", "int8")),
     multiple=True,
-    default=["f32"],
-    show_default=True,
-    help="What networks are computed in; int8: quantised by ONNX Runtime. Several: one after the other.",
+    help="What networks are computed in; int8: quantised by ONNX Runtime. Several: one after the other. "
+    "[default: f32]",
 )
+@click.option("--type", "older", type=click.Choice(("f32", "bf16", "int8")), multiple=True, hidden=True)
 @click.option("--without", multiple=True, metavar="NAME", help="Leave this other contestant out.")
 @click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
 @click.option("--batch", "batches", type=DIMS, help="Batches. [default: 1,8; of files that leave it open: 1]")
@@ -597,6 +603,7 @@ def networks(
     quick: bool,
     texts: tuple[str, ...],
     kinds: tuple[str, ...],
+    older: tuple[str, ...],
     without: tuple[str, ...],
     threads: tuple[int, ...],
     batches: tuple[int, ...] | None,
@@ -616,7 +623,7 @@ def networks(
     contestant has a process of its own, and its threads sleep before another one's turn. Memory and the time
     to the first result are those of fresh processes.
 
-    In bf16 and int8 (--type) five networks are measured, batch 1 unless --batch says another one: in bf16
+    In bf16 and int8 (--dtype) five networks are measured, batch 1 unless --batch says another one: in bf16
     OpenVINO and torch.compile take part; in int8 ONNX Runtime, and OpenVINO with the quantised file and with
     the other one in bf16, which is its default. Relayout in f32 stands beside both.
     """
@@ -629,9 +636,9 @@ def networks(
     if unknown or (batches is not None and (not batches or min(batches) < 1)):
         what = f"--without takes {', '.join(contest.PEERS)}" if unknown else "--batch takes numbers from 1 on"
         raise click.UsageError(what, click.get_current_context())
-    kinds = tuple(dict.fromkeys(kinds))
+    kinds = tuple(dict.fromkeys(kinds + older)) or ("f32",)
     if models and "int8" in kinds:
-        what = "--type int8 is for networks that are quantised here; a quantised file is measured as it is"
+        what = "--dtype int8 is for networks that are quantised here; a quantised file is measured as it is"
         raise click.UsageError(what, click.get_current_context())
     console = output.console()
     peers = {name: None if name in without else found for name, found in contest.installed().items()}
