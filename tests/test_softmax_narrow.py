@@ -1,24 +1,158 @@
-"""Softmax to narrow types: the results of f32, rounded once."""
+"""Softmax to narrow types: the shorter exponential of bf16 and f16, and f32 rounded once to others."""
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import relayout as rl
+from relayout.ir import exponential
 from relayout.primitives import Softmax
+from strategies import examples
+from test_math import CPUS, Kernels
+from test_pooling import called
+from test_values import NEEDS, can_run
+
+machine_ = importlib.import_module("relayout.targets.machine")
+
+WITHIN = {"bf16": 0.51, "f16": 0.54}  # units in the last place
+BITS = {"bf16": (8, -126), "f16": (11, -14)}  # of a mantissa, and the least exponent
+inf, nan = np.inf, np.nan
 
 
-@pytest.mark.parametrize("kind", ["bf16", "f16", "s8", "u8"])
-@pytest.mark.parametrize("dims", [(3, 33), (2, 64), (5, 197), (2, 3, 1000), (2, 4096), (1, 4100)])
+def units(exact: Any, kind: str) -> Any:
+    """The unit in the last place of each number."""
+    bits, least = BITS[kind]
+    exponent = np.frexp(np.abs(exact))[1] - 1
+    return 2.0 ** (np.maximum(exponent, least) - bits + 1)
+
+
+def assert_within(made: Softmax, x: rl.Tensor) -> None:
+    """Results are as near to the definition as is stated; what is hardly a bf16 may be 0."""
+    kind = made.dst.dtype.name
+    exact, found = np.asarray(made.reference(x), np.float64), called(made, x)
+    strange = np.isnan(exact)
+    np.testing.assert_array_equal(np.isnan(found), strange)
+    error, unit = np.abs(found - exact)[~strange], units(exact, kind)[~strange]
+    least = 2.0**-126 * made.src.dims[made.operation.axis] if kind == "bf16" else 0
+    assert (error <= np.maximum(WITHIN[kind] * unit, least)).all(), (error / unit).max()
+
+
+# --- the exponential ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("count", [4, 16, 32])
+def test_powers_of_two_have_18_bits(cpu: str, count: int) -> None:
+    emits = {
+        "plain": exponential.exp2,
+        "bounded": lambda b, x: exponential.exp2(b, x, -100.0),
+    }
+    powers = Kernels(emits, cpu, count)
+    x = -np.linspace(0, 125.9, 1 << 16, dtype=np.float32)
+    exact = 2.0 ** x.astype(np.float64)
+    assert (np.abs(powers("plain", x) / exact - 1) < exponential.ERROR).all()
+    bounded = powers("bounded", x)
+    assert (bounded[x < -100] == 0).all()
+    assert (np.abs(bounded / exact - 1)[x >= -100] < exponential.ERROR).all()
+    special = np.resize(np.float32([-inf, nan, -1e38, -0.0]), 64)
+    with np.errstate(invalid="ignore"):
+        for name in emits:
+            found = powers(name, special)[:4]
+            assert np.isnan(found[1]) and (found[[0, 2]] == 0).all() and abs(found[3] - 1) < exponential.ERROR
+
+
+# --- softmax -----------------------------------------------------------------------------------------------
+
+SHAPES = [(3, 1), (5, 3), (3, 33), (2, 64), (5, 128), (5, 197), (3, 256), (3, 257), (2, 3, 1000), (2, 4096)]
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+@pytest.mark.parametrize("dims", [*SHAPES, (1, 4100), (1, 30000)])
 @pytest.mark.parametrize("format", ["row", "column"])
-def test_results_are_those_of_f32_rounded_once(kind: str, dims: tuple[int, ...], format: str) -> None:
+def test_results_are_near_the_definition(kind: str, dims: tuple[int, ...], format: str) -> None:
     text = "abc"[: len(dims)]
     text = text if format == "row" else text[::-1]
-    source = "f32" if kind in ("s8", "u8") else kind
     random = np.random.default_rng(len(dims))
-    x = rl.tensor(3 * random.standard_normal(dims).astype(np.float32), text, source)
+    for source, scale in ((kind, 3), (kind, 30), ("f32", 3)):
+        x = rl.tensor(scale * random.standard_normal(dims).astype(np.float32), text, source)
+        made = Softmax(x.desc, -1, rl.MemoryDesc(dims, kind, text))
+        assert made.implementation.startswith("machine code")
+        assert_within(made, x)
+
+
+@pytest.mark.parametrize("cpu", [cpu for cpu in NEEDS if can_run(cpu)])
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+@examples(10)
+@given(st.sampled_from(SHAPES), st.integers(0, 99), st.sampled_from(("row", "column")))
+def test_other_processors_come_as_near(
+    cpu: str, kind: str, dims: tuple[int, ...], seed: int, format: str
+) -> None:
+    text = "abc"[: len(dims)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine_, "host", lambda: machine_.machine(cpu))
+        data = 10 * np.random.default_rng(seed).standard_normal(dims).astype(np.float32)
+        x = rl.tensor(data, text if format == "row" else text[::-1], kind)
+        assert_within(Softmax(x.desc, -1), x)
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+@pytest.mark.parametrize("format", ["ab", "ba"])
+@pytest.mark.parametrize("length", [4, 40, 300])
+def test_special_values(kind: str, format: str, length: int) -> None:
+    top = 3e38 if kind == "bf16" else 65504
+    rows = [[-inf, -inf, -inf], [-inf, 0, 0], [inf, 0, 1], [inf, inf, -inf], [nan, 0, 1], [-inf, nan, -inf]]
+    rows += [[top, -top, 0], [-top, -top, -inf], [0, -20, -100], [-30, 0, -30], [top, top, top]]
+    for filler in (-50, -inf):
+        x = rl.tensor(np.float32([row + [filler] * (length - 3) for row in rows]), format, kind)
+        made = Softmax(x.desc)
+        assert_within(made, x)
+        assert (made(x).numpy().astype(np.float64)[1, 0] == 0).all()
+        guarded = Softmax(x.desc, guarded=True)(x).numpy().astype(np.float64)
+        assert not guarded[[2, 3, 4, 5, *([0] if filler == -inf else [])]].any()
+
+
+@pytest.mark.parametrize("dims", [(4, 20), (4, 200), (4, 700)])
+def test_no_bf16_is_subnormal(dims: tuple[int, int]) -> None:
+    below = np.resize(np.linspace(-110, -80, 301, dtype=np.float32), dims)
+    below[:, 0] = 0
+    found = Softmax(rl.MemoryDesc(dims, "bf16", "ab"))(rl.tensor(below, "ab", "bf16")).numpy()
+    found = found.astype(np.float64)
+    assert ((found == 0) | (found >= 2.0**-126)).all()
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+@pytest.mark.parametrize("dims", [(0, 4), (4, 0), (1, 1)])
+def test_nothing_and_one_element(kind: str, dims: tuple[int, int]) -> None:
+    x = rl.tensor(np.zeros(dims, np.float32), "ab", kind)
+    found = Softmax(x.desc)(x).numpy()
+    assert found.shape == dims and (found == 1).all()
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+@pytest.mark.parametrize("length", [100, 700, 5000])
+def test_the_destination_may_be_the_source(kind: str, length: int) -> None:
+    data = np.random.default_rng(1).standard_normal((5, length)).astype(np.float32)
+    x = rl.tensor(data, "ab", kind)
+    made = Softmax(x.desc)
+    expected = made(x).numpy(copy=True)
+    made(x, out=x)
+    np.testing.assert_array_equal(x.numpy(), expected)
+
+
+@pytest.mark.parametrize("kind", ["s8", "u8"])
+@pytest.mark.parametrize("dims", [(3, 33), (5, 197), (2, 3, 1000), (1, 4100)])
+@pytest.mark.parametrize("format", ["row", "column"])
+def test_bytes_are_those_of_f32_rounded_once(kind: str, dims: tuple[int, ...], format: str) -> None:
+    text = "abc"[: len(dims)]
+    text = text if format == "row" else text[::-1]
+    random = np.random.default_rng(len(dims))
+    x = rl.tensor(3 * random.standard_normal(dims).astype(np.float32), text, "f32")
     narrow, wide = (Softmax(x.desc, -1, rl.MemoryDesc(dims, one, text)) for one in (kind, "f32"))
-    assert narrow.implementation.startswith("machine code")
     wanted = wide(x).reorder(rl.MemoryDesc(dims, kind, text))
     assert (narrow(x).buffer == wanted.buffer).all()

@@ -548,6 +548,73 @@ def few_bits(texts: tuple[str, ...], threads: tuple[int, ...], rounds: int, outp
 
 
 @bench.command(
+    "narrow",
+    short_help="Pooling, softmax, normalisation on narrow numbers beside memcpy.",
+    epilog=examples(
+        "relayout bench narrow --threads 1", "relayout bench narrow --case average --json narrow.json"
+    ),
+)
+@click.option("--case", "texts", multiple=True, metavar="TEXT", help="Only layers with TEXT in their line.")
+@click.option("--threads", type=DIMS, default="1", show_default=True, help="Numbers of threads.")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=15, show_default=True, help="How often each is timed."
+)
+@output_options
+def narrow(texts: tuple[str, ...], threads: tuple[int, ...], rounds: int, output: Output) -> None:
+    """Measure layers on bf16, f16 and bytes that do little for each element.
+
+    They are held against a copy of as many bytes: softmax, pooling, linear resampling, normalisations and
+    ReLU.
+    """
+    from rich.table import Table
+
+    from relayout.bench.load import Load
+    from relayout.bench.measure import OURS
+    from relayout.bench.narrow import CASES, figure
+    from relayout.bench.particulars import particulars
+
+    settings = _settings(False, threads, rounds, None, (rounds, 3.0))
+    load, console = Load(), output.console()
+    machine = particulars("relayout")
+    console.print(", ".join(f"{key} {value}" for key, value in machine.items()))
+    cases = [one for one in CASES if all(text in str(one) for text in texts)]
+    if not cases:
+        raise click.UsageError("no layer has that in its line: " + "; ".join(map(str, CASES)))
+    with misuse():
+        found = [
+            figure(one, many, rounds, settings["seconds"]) for one in cases for many in settings["threads"]
+        ]
+    others = load.others()
+    table = Table()
+    table.add_column("layer", no_wrap=True)
+    for name in ("threads", "time", "of memcpy", "lower quartile"):
+        table.add_column(name, justify="right")
+    for one in found:
+        times = one.times
+        table.add_row(
+            str(one.case),
+            str(one.threads),
+            f"{1e3 * one.seconds[OURS].median:.3f} ms",
+            f"{times.median:.2f}{'~' * times.wavers}",
+            f"{times.low:.2f}",
+        )
+    console.print(table)
+    told = [
+        {
+            "layer": str(one.case),
+            "bytes": one.case.bytes,
+            "threads": one.threads,
+            "how": one.how,
+            "rounds": one.rounds,
+            "seconds": {name: spread._asdict() for name, spread in one.seconds.items()},
+            "ratios": {name: spread._asdict() for name, spread in one.ratios.items()},
+        }
+        for one in found
+    ]
+    output.json({"machine": machine, "cores_used_by_others": others, "figures": told})
+
+
+@bench.command(
     "networks",
     short_help="Whole networks beside ONNX Runtime, OpenVINO and torch.compile.",
     epilog=examples(

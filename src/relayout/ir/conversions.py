@@ -127,6 +127,7 @@ __all__ = [
     "check_count",
     "convert",
     "encloses",
+    "flushed",
     "from_f32",
     "rescale",
     "to_f32",
@@ -346,8 +347,13 @@ def to_f32(b: Builder, value: Value, src: DType) -> Value:
     return b.real(convert(b, value, src, F32))
 
 
-def from_f32(b: Builder, x: Value, dst: DType) -> Value:
-    """Vectors of f32 that were computed with, in storage form."""
+def from_f32(b: Builder, x: Value, dst: DType, flushes: bool = False) -> Value:
+    """Vectors of f32 that were computed with, in storage form.
+
+    With ``flushes`` bf16 that would be subnormal may become 0, which saves to look for them.
+    """
+    if flushes and dst is BF16 and _has_bf16(b, x):
+        return _bf16_flushed(b, x)
     return convert(b, b.bits(x), F32, dst)
 
 
@@ -551,11 +557,18 @@ def _bf16_at_once(b: Builder, x: Value, scale: Value | None = None) -> Value:
 
     ``scale``: what none of the numbers but 0 is smaller than; often that is one number, looked at once.
     """
-    parts, subnormal = cut(b, x, 16), constant(I32, 32)
+    subnormal = constant(I32, 32)
     found = [
         b.call_value(vector(16, I1), "llvm.x86.avx512.fpclass.ps.512", part, subnormal)
-        for part in (parts if scale is None else cut(b, scale, 16))
+        for part in cut(b, x if scale is None else scale, 16)
     ]
+    some = b.any(reduce(b.or_, found))
+    return b.unless(some, _bf16_flushed(b, x), lambda: _bf16_by_integers(b, x))
+
+
+def _bf16_flushed(b: Builder, x: Value) -> Value:
+    """By the instruction alone."""
+    parts = cut(b, x, 16)
     if len(parts) == 1:
         halves = [b.call_value(vector(16, BFLOAT), "llvm.x86.avx512bf16.cvtneps2bf16.512", x)]
     else:
@@ -563,8 +576,7 @@ def _bf16_at_once(b: Builder, x: Value, scale: Value | None = None) -> Value:
             b.call_value(vector(32, BFLOAT), "llvm.x86.avx512bf16.cvtne2ps2bf16.512", two, one)
             for one, two in zip(parts[::2], parts[1::2], strict=True)
         ]
-    some = b.any(reduce(b.or_, found))
-    return b.unless(some, join(b, [b.bits(half) for half in halves]), lambda: _bf16_by_integers(b, x))
+    return join(b, [b.bits(half) for half in halves])
 
 
 def _bf16_from_double(b: Builder, x: Value) -> Value:
@@ -741,5 +753,9 @@ def _has_half(machine: Machine) -> bool:
 
 
 def _has_bf16(b: Builder, x: Value) -> bool:
-    """Whether whole registers of float become bf16 by an instruction."""
-    return b.machine.vector == 64 and x.type.count >= 16 and b.machine.has("avx512bf16")
+    return flushed(b.machine, x.type.count)
+
+
+def flushed(machine: Machine, count: int) -> bool:
+    """Whether so many f32 become bf16 by an instruction, for which subnormal numbers are 0."""
+    return machine.vector == 64 and count >= 16 and machine.has("avx512bf16")

@@ -63,6 +63,8 @@ class Lanes:
     short : bool
         Whether bytes of the source are added up in 16 bits, which hold all sums; :meth:`real` makes f32 of
         these before they are stored.
+    flushes : bool
+        Whether bf16 that would be subnormal may be stored as 0.
     """
 
     def __init__(
@@ -73,8 +75,10 @@ class Lanes:
         whole: bool = False,
         picks: str = "",
         short: bool = False,
+        flushes: bool = False,
     ) -> None:
         self.b, self.src, self.dst, self.whole, self.short = b, src, dst, whole, short
+        self.flushes = flushes
         self.ordered, self.smallest = whole and src.name in INFINITE and bool(picks), picks == "lt"
         self.element = integer(src.bits) if whole else I16 if short else FLOAT
         self.most = lanes_of(b.machine, src, whole, short)
@@ -89,7 +93,18 @@ class Lanes:
             return int(number) if self.whole or self.short else number
         if abs(number) != inf:
             raise LayoutError(f"{number} is no number that {self.src} are compared with")
-        return INFINITE[self.src.name] if number > 0 else -INFINITE[self.src.name] - 1
+        top = INFINITE[self.src.name]
+        return (top if number > 0 else -top - 1) + self._shift
+
+    @property
+    def _shift(self) -> int:
+        """By how much numbers are shifted, so that NaN of one sign wrap around to those of the other.
+
+        The integers in front of the lowest number are NaN with a sign, and those behind the largest are NaN
+        without. Shifted by as many as one of the two, all are on one side, for one addition.
+        """
+        strange = 0x7FFF - INFINITE[self.src.name]
+        return strange if self.smallest else -strange
 
     def nearest(self, number: float) -> float:
         """A number, or the nearest of the integers that are computed with: for -infinity the lowest."""
@@ -118,7 +133,7 @@ class Lanes:
         plain, whole = self.whole or self.dst is F32, valid in (None, count)
         past = stream and whole and count * size >= STREAMED
         pieces = pieces_of(0, count if valid is None else valid, 0, size)
-        made = self._as_stored(x) if plain else from_f32(self.b, x, self.dst)
+        made = self._as_stored(x) if plain else from_f32(self.b, x, self.dst, self.flushes)
         store_pieces(self.b, made, pointer, pieces, min(LINE, count * size) if past else 0, past)
 
     def _loaded(self, pointer: Value, kind: DType, count: int, valid: int) -> Value:
@@ -138,19 +153,16 @@ class Lanes:
         """
         if not self.ordered:
             return x
-        b, top = self.b, INFINITE[self.src.name]
-        made = self._turned(x)
-        if self.smallest:
-            return b.select(b.icmp("sgt", x, top), -0x8000, made)
-        return b.select(b.icmp("ugt", x, top - 0x8000), 0x7FFF, made)
+        return self.b.add(self._turned(x), self._shift)
 
     def _as_stored(self, x: Value) -> Value:
         """The way back; there is one NaN."""
         if not self.ordered:
             return x
-        b, top = self.b, INFINITE[self.src.name]
-        strange = b.icmp("slt", x, -top - 1) if self.smallest else b.icmp("sgt", x, top)
-        return b.select(strange, top | (top & ~(top << 1)) >> 1, self._turned(x))
+        b, top, shift = self.b, INFINITE[self.src.name], self._shift
+        strange = b.icmp("slt", x, shift - top - 1) if self.smallest else b.icmp("sgt", x, top + shift)
+        nan = top | (top & ~(top << 1)) >> 1
+        return b.select(strange, nan, self._turned(b.sub(x, shift)))
 
     def _turned(self, x: Value) -> Value:
         """All bits but the sign turned over, where that is set."""

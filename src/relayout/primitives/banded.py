@@ -19,7 +19,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward.pooling import PoolingBackward as Gradient
 from relayout.ops.functions import Function
 from relayout.ops.resampling import places
-from relayout.primitives.combining import CHANNELS_LAST
+from relayout.primitives.combining import CHANNELS_LAST, combining_step, separable_step
 from relayout.primitives.lowering import reorder_step, zeros_step
 from relayout.primitives.program import Program, Step
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from relayout.primitives.backward.pooling import PoolingBackward
     from relayout.primitives.pooling import Pooling
 
-__all__ = ["banded", "rows_of_pooling", "rows_of_resampling", "transposed"]
+__all__ = ["banded", "in_two_steps", "rows_of_pooling", "rows_of_resampling", "transposed"]
 
 
 def rows_of_resampling(algorithm: str, src: Sequence[int], dst: Sequence[int]) -> list[list[Row]]:
@@ -72,6 +72,40 @@ def rows_of_pooling(made: Pooling | PoolingBackward) -> list[list[Row]]:
             windows.append(tuple(zip(places, numbers, strict=True)))
         found.append(transposed(windows, axis.size) if backward else windows)
     return found
+
+
+@locked
+def in_two_steps(
+    src: MemoryDesc, dst: MemoryDesc, rows: Sequence[Sequence[Row]], functions: tuple[Function, ...] = ()
+) -> Program | None:
+    """The program of a linear resampling along one or two axes, down the columns and then along the rows.
+
+    Parameters are those of :func:`banded`. It is in integers, and exact, where source and destination are
+    bytes and weights are multiples of small powers of two, and in f32 where channels are neighbours; None for
+    others.
+    """
+    from relayout.kernels.reduce import linear, separable
+    from relayout.kernels.reduce.window import Axis, planned
+
+    if len(rows) > 2:
+        return None
+    axes = [Axis(n, m) for n, m in zip(src.dims[2:], dst.dims[2:], strict=True)]
+    window = planned("sum", "", src, dst, axes, functions)
+    if window is None:
+        return None
+    single: Row = ((0, 1.0),)
+    down, along = [[single], *rows][-2:]
+    size, step = src.nbytes + dst.nbytes, None
+    if (whole := separable.of_weights(window, down, along)) is not None:
+        step, note = separable_step(whole, "src", "dst", size), "columns, then rows, in 16 bits"
+    elif (real := linear.planned(window, down, along)) is not None:
+        key = "linear", real
+        step = combining_step(key, linear.ENTRY, lambda m: linear.module(real, m), "src", "dst", size)
+        note = "columns, then rows, in f32"
+    zeros = zeros_step(dst, "dst") if dst.layout.has_padding else None
+    if step is None or (dst.layout.has_padding and zeros is None):
+        return None
+    return Program((step,) if zeros is None else (zeros, step), note=note)
 
 
 @locked
@@ -151,7 +185,5 @@ def banded(
 @locked
 def _step(plan: Bands, source: str, target: str, operands: tuple[str, ...], size: int) -> Step:
     from relayout.kernels.reduce.bands import ENTRY, module
-    from relayout.primitives.combining import combining_step
-
     made = combining_step(("bands", plan), ENTRY, lambda m: module(plan, m), source, target, size)
     return made._replace(operands=operands)

@@ -25,6 +25,7 @@ from relayout.primitives.lowering import before, followed, reorder_step, zeros_s
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
+    from relayout.kernels.reduce.separable import Separable
     from relayout.kernels.reduce.softmax import SoftmaxPlan
     from relayout.kernels.reduce.window import Window
     from relayout.ops.post_ops import PostOp
@@ -35,7 +36,10 @@ if TYPE_CHECKING:
     from relayout.primitives.softmax import Softmax
     from relayout.targets.machine import Machine
 
-__all__ = ["by_way_of", "combining_step", "pooling", "reduction", "softmax", "window_step", "with_post_ops"]
+__all__ = [
+    *("by_way_of", "combining_step", "pooling", "reduction", "separable_step", "softmax", "window_step"),
+    "with_post_ops",
+]
 
 CHANNELS_LAST = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
 MOST_AXES = 3  # of a window
@@ -139,9 +143,21 @@ def _functions_of(post_ops: Sequence[PostOp]) -> tuple[Function, ...]:
 @locked
 def window_step(window: Window, source: str, target: str, size: int) -> Step:
     """The kernel of a window as a step."""
+    from relayout.kernels.reduce import separable
     from relayout.kernels.reduce.window import ENTRY, module
 
+    shared = separable.of_window(window)
+    if shared is not None:
+        return separable_step(shared, source, target, size)
     return combining_step(("window", window), ENTRY, lambda m: module(window, m), source, target, size)
+
+
+@locked
+def separable_step(made: Separable, source: str, target: str, size: int) -> Step:
+    """The kernel of bytes in two steps as a step."""
+    from relayout.kernels.reduce.separable import ENTRY, module
+
+    return combining_step(("separable", made), ENTRY, lambda m: module(made, m), source, target, size)
 
 
 @locked

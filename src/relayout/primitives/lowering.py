@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -149,7 +150,8 @@ def elementwise(
             return table
     repeated = [_repeated(desc, dst) for desc in given]
     kinds = [desc.dtype for desc in given]
-    moving = [kind for kind, name in zip(kinds, names, strict=True) if name not in constants]
+    # What is repeated, a value for each channel, say, stays in registers or in the L1 cache.
+    moving = [desc.dtype for desc in given if prod(desc.dims) == prod(dst.dims)]
     vectors = vectors_of(machine, dst.dtype, [*moving, *results[1:]], expression.cheap)
     sides = [(desc.dtype.name, desc.layout._key()) for desc in (dst, *repeated)]
     sides += [(desc.dtype.name, ()) for desc in further.values()]

@@ -124,7 +124,8 @@ class Resampling(Primitive):
 @locked
 def _resampled(made: Resampling, dst: MemoryDesc, functions: tuple[Function, ...]) -> Program | None:
     """A resampling to a destination, with functions behind it."""
-    from relayout.primitives.banded import banded, rows_of_resampling
+    from relayout.primitives.banded import banded, in_two_steps, rows_of_resampling
 
     rows = rows_of_resampling(made.algorithm, made.src.dims[2:], dst.dims[2:])
-    return banded(made.src, dst, rows, functions)
+    program = in_two_steps(made.src, dst, rows, functions) if made.algorithm == "linear" else None
+    return program or banded(made.src, dst, rows, functions)

@@ -5,8 +5,9 @@ Three passes over the elements along an axis, which stay in the L1 cache::
     m = max(x)      s = sum(exp(x - m))      exp(x - m) / s       or, for the logarithm, x - m - log(s)
 
 The second pass stores its exponentials where the destination is f32 and the third only multiplies. Other data
-types would be rounded twice: rows whose elements are neighbours have their exponentials on the stack, where
-these are at most 16 KiB, and what is left is computed anew.
+types would be rounded twice. Rows whose elements are neighbours have their exponentials in registers, where
+bf16 or f16 are wanted and 16 registers hold a row, or on the stack, where these are at most 16 KiB. What is
+left is computed anew.
 
 Where lanes come from is said in :mod:`relayout.kernels.reduce.rows`. Those that are no elements hold -inf,
 which adds nothing.
@@ -19,6 +20,11 @@ sum rounds to 1, log(s) is still 2e-9.
 Results that would be subnormal numbers are zero: a masked score of -100 would become 4e-44, and whoever
 multiplies that takes a hundred times as long. It is nothing beside the sum of the row, which is 1.
 
+Results of bf16 and f16 have 8 and 11 bits, so that all this care would be lost. Theirs is the short exponential of
+:mod:`relayout.ir.exponential`, with 18 bits, and sums are compensated from so many terms on that they would lose
+more. What is rounded to the narrow type differs from the definition by less than 2**-15 of itself (bf16) or 2**-16
+(f16), so that results are within 0.51 and 0.54 units in their last place, where 0.5 is the best there is.
+
 Special values need no code: an infinite maximum makes NaN of ``x - m``, and a NaN anywhere makes the sum NaN.
 So a row of -inf alone is NaN, as in PyTorch; -inf among numbers is 0. Guarded, what is NaN is stored as 0.
 """
@@ -30,7 +36,9 @@ from collections.abc import Callable
 
 from relayout.dtypes import DType, dtype
 from relayout.ir import math as functions
+from relayout.ir.exponential import LOG2_E, exp2
 from relayout.ir.builder import Function
+from relayout.ir.conversions import flushed
 from relayout.ir.kernel import kernel
 from relayout.ir.lanes import Lanes, lanes_of
 from relayout.ir.types import Value
@@ -42,11 +50,13 @@ from relayout.targets.machine import LINE, Machine
 __all__ = ["ENTRY", "SoftmaxPlan", "module", "planned"]
 
 ENTRY = "softmax"
-F32 = dtype("f32")
+F32, F16, BF16 = map(dtype, ("f32", "f16", "bf16"))
 UNROLL = 4  # vectors of one turn
 ROWS = 4  # short rows that are interleaved: a single one would wait for its own sums
 SHORT_ROW = 32  # elements of the longest row that is called short
 UNCOMPENSATED_TERMS = 16  # terms of the longest sum that needs no compensation for rounding
+UNCOMPENSATED_NARROW = 64  # the same where results are rounded to bf16 or f16: 2**-18 are lost at most
+HELD = 16  # vectors of a row that is held in registers
 MOST_KEPT = 1 << 12  # elements of a row whose exponentials are kept
 SMALLEST = 2.0**-126  # of the normal numbers of f32
 
@@ -64,6 +74,18 @@ class SoftmaxPlan:
     def lanes(self, machine: Machine) -> int:
         """How many lanes do something."""
         return self.rows.lanes(lanes_of(machine, self.src))
+
+    @property
+    def short(self) -> bool:
+        """Whether results have so few bits that a shorter exponential does."""
+        return self.dst in (F16, BF16) and not self.log
+
+    def held(self, lanes: int) -> int:
+        """The vectors of a row that is held in registers; 0: none is."""
+        row = self.rows.size
+        packed = any(self.rows.packing(block, lanes) for block in self.rows.blocks)
+        fits = self.rows.longest == row <= HELD * lanes
+        return -(-row // lanes) if self.short and fits and not packed else 0
 
 
 def planned(
@@ -85,24 +107,28 @@ def module(made: SoftmaxPlan, machine: Machine) -> str:
     f = kernel(ENTRY, machine)
     together = ROWS if made.rows.longest <= SHORT_ROW else 1
     lanes = lanes_of(machine, made.src)
-    for found in lines(f, made.rows, f.arguments[:2], lanes, UNROLL, together, UNROLL):
-        found.tasks(_Passes(f, made, found).write)
+    held = made.held(lanes)
+    for found in lines(f, made.rows, f.arguments[:2], lanes, held or UNROLL, together, UNROLL):
+        found.tasks(_Passes(f, made, found, held > 0).write)
     return f.text()
 
 
 class _Passes:
     """The three passes over the rows of a task."""
 
-    def __init__(self, f: Function, made: SoftmaxPlan, found: Lines) -> None:
+    def __init__(self, f: Function, made: SoftmaxPlan, found: Lines, holds: bool) -> None:
         self.b, self.made, self.lines = f, made, found
-        self.v = Lanes(f, made.src, made.dst)
-        self.stores = made.dst is dtype("f32") and not made.log
-        keeps = not (self.stores or made.log) and found.along and found.rows == 1 and made.rows.dense
+        self.v = Lanes(f, made.src, made.dst, flushes=True)
+        self.stores = made.dst is F32 and not made.log
+        self.holds = holds
+        self.held: dict[int, Value] = {}  # what is known of the elements of each slot
+        keeps = not (self.stores or made.log or self.holds) and found.along and found.rows == 1 and made.rows.dense
         self.room: Value | None = None
         if keeps and made.rows.size <= MOST_KEPT:
             self.room, self.kept = f.alloca(4 * made.rows.size, LINE), Lanes(f, F32, F32)
-        self.careful = made.log or found.terms > UNCOMPENSATED_TERMS
-        self.nothing_below = math.log(SMALLEST * max(1, made.rows.size))  # so that no result is subnormal
+        self.careful = made.log or found.terms > (UNCOMPENSATED_NARROW if made.short else UNCOMPENSATED_TERMS)
+        least = SMALLEST * max(1, made.rows.size)  # so that no result is subnormal
+        self.nothing_below, self.least = math.log(least), math.log2(least)
 
     def write(self, at: Values) -> None:
         """A task."""
@@ -110,15 +136,21 @@ class _Passes:
         row = at[-1]
 
         def largest(at: Visit, given: Values) -> Values:
-            return [v.larger(self._loaded(at), given[0])]
+            x = self._loaded(at)
+            if self.holds:
+                self.held[at.slot] = x
+            return [v.larger(x, given[0])]
 
         first = [[v.constant(float("-inf"), n)] for _ in range(found.slots)]
         visited = found.visit(at, first, largest)
         most = found.combined(visited, lambda one, other: [v.larger(one[0], other[0])], lambda given: given)
 
         def added(at: Visit, given: Values) -> Values:
-            e = self._exponential(self._loaded(at), most[at.row][0])
-            if self.stores:
+            x = self.held[at.slot] if self.holds else self._loaded(at)
+            e = self._exponential(x, most[at.row][0])
+            if self.holds:
+                self.held[at.slot] = e
+            elif self.stores:
                 v.store(at.at[-1], e, at.valid)
             elif self.room is not None:
                 self.kept.store(self._place(self.room, at, row), e, at.valid)
@@ -131,6 +163,8 @@ class _Passes:
             [factor] = factors[at.row]
             if self.stores:
                 y = b.fmul(v.reload(at.at[-1], n, at.valid), factor)
+            elif self.holds:
+                y = b.fmul(self.held[at.slot], factor)
             elif self.room is not None:
                 y = b.fmul(self.kept.load(self._place(self.room, at, row), n, at.valid), factor)
             elif self.made.log:
@@ -149,6 +183,11 @@ class _Passes:
         b = self.b
         return b.gep(room, b.sub(b.ptrtoint(at.at[-1]), b.ptrtoint(row)), 32 // self.made.dst.bits)
 
+    @property
+    def _flushes(self) -> bool:
+        """Whether what is hardly a number of f32 becomes 0 when it is stored."""
+        return self.made.dst is F16 or flushed(self.b.machine, self.lines.count)
+
     def _loaded(self, at: Visit) -> Value:
         return self.v.load(at.at[0], self.lines.count, at.valid, float("-inf"))
 
@@ -156,9 +195,11 @@ class _Passes:
         """exp(x - most), in which what the difference was rounded by is put right.
 
         Where nothing is left, of -inf for instance, exp(0) is computed and dropped: on its way to zero it
-        would become subnormal.
+        would become subnormal. Rounded to bf16 by an instruction, that is 0 anyway; f16 has no such numbers.
         """
         b = self.b
+        if self.made.short:
+            return exp2(b, b.fmul(b.fsub(x, most), LOG2_E), None if self._flushes else self.least)
         d, error = self._exact(b.fsub, x, most)
         gone = b.fcmp("ole", d, self.nothing_below)
         d, error = b.select(gone, 0.0, d), b.select(gone, 0.0, error)

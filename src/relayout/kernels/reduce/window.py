@@ -23,8 +23,9 @@ on what source and destination have as neighbours (:mod:`relayout.kernels.reduce
 A task is one row of the output. The rows of its windows that are elements are known when it begins; within
 it, pixels at the left and right border go one by one, those between have all taps, which are written out.
 
-Sums of bytes are taken in 16 bits where these hold them, exactly. All others are taken row by row and then
-over rows, so that rounding errors don't grow with the whole window. A NaN in a window is its maximum.
+Sums of bytes are taken in 16 bits where these hold them, exactly, and averages that are bytes are rounded there
+(:mod:`relayout.kernels.reduce.rounding`). All others are taken row by row and then over rows, so that rounding
+errors don't grow with the whole window. A NaN in a window is its maximum.
 
 Traps: the last vector of a row steps back, it does not run over; and the odd elements are taken from a load
 one further, not the even ones from a load that would end behind the row.
@@ -41,8 +42,9 @@ from relayout.errors import LayoutError
 from relayout.ir import builder
 from relayout.ir.kernel import digits, kernel, tasks
 from relayout.ir.lanes import INFINITE, Lanes, lanes_of
-from relayout.ir.types import FLOAT, I64, Value, constant, vector
-from relayout.ir.vectors import reduce
+from relayout.ir.types import FLOAT, I8, I16, I64, Value, constant, vector
+from relayout.ir.vectors import pieces_of, reduce, store_pieces
+from relayout.kernels.reduce.rounding import divided, divisor, divisors, looked_up, spread
 from relayout.kernels.reduce.space import Cover, cover, spaces
 from relayout.layout import views
 from relayout.layout.canonical import normal
@@ -58,6 +60,7 @@ from relayout.targets.machine import Machine
 __all__ = ["ENTRY", "Axis", "Window", "module", "planned", "step_of"]
 
 ENTRY = "pooling"
+DIVISORS = "divisors"  # the table of what is needed to divide by the elements of a window
 WRITTEN_OUT = 16  # taps of a row, or vectors of one, up to which loops are unrolled
 MOST_SHORT = (1 << 15) - 1  # the largest sum of 16 bits
 MOST_HELD_TAPS = 6  # taps of a row for which vectors of stride 2 are held over the rows of a window
@@ -154,6 +157,14 @@ class Window:
         bytes_ = self.short and self.dst.name in ("s8", "u8") and not self.post_ops
         return divisor & (divisor - 1) == 0 or (bytes_ and divisor % 2 == 1)
 
+    @property
+    def rounds(self) -> bool:
+        """Whether averages of bytes are divided and rounded in 16 bits."""
+        if not self.short or not self.divisor or self.dst is not self.src or self.post_ops:
+            return False
+        several = range(1, self.most_taps) if self.divisor == "elements" else ()
+        return all(divisor(d) is not None for d in (*several, self.most_taps))
+
     def scheme(self, block: Nest, lanes: int) -> str:
         """Where the lanes of a block come from."""
         d, h, w = self.axes
@@ -227,7 +238,8 @@ def module(window: Window, machine: Machine) -> str:
     f = kernel(ENTRY, machine)
     for block in window.blocks:
         _Block(f, window, block).write()
-    return f.text()
+    looks_up = window.rounds and window.divisor == "elements"
+    return (divisors(DIVISORS, window.most_taps) if looks_up else "") + f.text()
 
 
 Bound = int | Value
@@ -562,29 +574,47 @@ class _Block:
         values: Sequence[Value],
     ) -> None:
         """Divide sums, apply post-ops, store."""
-        b = self.b
-        divisor = None
+        b, count, by = self.b, values[0].type.count, None
         if self.window.divisor:
-            divisor = self._divisor((row.planes, row.rows, taps), values[0].type.count)
+            number = self._elements((row.planes, row.rows, taps))
+            if self.window.rounds:
+                self._rounded(number, dst, slots, values)
+                return
+            known = number.number
+            by = b.splat(b.sitofp(number, FLOAT), count) if known is None else constant(vector(count, FLOAT), known)
 
         for slot, value in zip(slots, map(self.vectors.real, values), strict=True):
-            if divisor is not None:
-                known = divisor.number
+            if by is not None:
+                known = by.number
                 if known is not None and self.window.multiplies(int(known)):
                     value = b.fmul(value, 1 / known)
                 else:
-                    value = b.fdiv(value, divisor)
+                    value = b.fdiv(value, by)
             for function in self.window.post_ops:
                 value = function.emit(b, value)
             self.vectors.store(b.gep(dst, slot.dst), value)
 
-    def _divisor(self, ranges: Sequence[tuple[Bound, Bound]], count: int) -> Value:
-        """By what sums are divided, in all lanes."""
+    def _elements(self, ranges: Sequence[tuple[Bound, Bound]]) -> Value:
+        """By how many sums are divided."""
         b, number = self.b, constant(I64, 1)
         if self.window.divisor == "window":
-            return constant(vector(count, FLOAT), self.d.kernel * self.h.kernel * self.x.kernel)
+            return constant(I64, self.d.kernel * self.h.kernel * self.x.kernel)
         for first, end in ranges:
             number = b.mul(number, b.sub(end, first))
-        if number.number is not None:
-            return constant(vector(count, FLOAT), number.number)
-        return b.splat(b.sitofp(number, FLOAT), count)
+        return number
+
+    def _rounded(self, number: Value, dst: Value, slots: Sequence[_Slot], values: Sequence[Value]) -> None:
+        """Store averages of bytes that are bytes; those of s8 are shifted by 128 on their way."""
+        b, count, signed = self.b, values[0].type.count, self.window.src.is_signed
+        known: int | Value
+        if isinstance(number.number, int):
+            known, by = number.number, divisor(number.number)
+        else:
+            known = b.splat(b.trunc(number, I16), count)
+            by = spread(b, looked_up(b, DIVISORS, number), count)
+        assert by is not None
+        for slot, value in zip(slots, values, strict=True):
+            n = b.add(value, b.mul(known, 128) if isinstance(known, Value) else 128 * known) if signed else value
+            found = b.trunc(divided(b, n, known, by), I8)
+            found = b.xor(found, -128) if signed else found
+            store_pieces(b, found, b.gep(dst, slot.dst), pieces_of(0, count, 0, 1))

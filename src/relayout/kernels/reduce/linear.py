@@ -1,0 +1,196 @@
+"""Linear resampling in f32 in two steps: down the columns, then along the rows.
+
+Between four neighbours there are four weights, but rows are interpolated once for all pixels that share them::
+
+    twice the size        a result reads 4 elements           2 columns, and half a column is made for it
+                          4 conversions, 6 products           1 conversion, 3 products
+
+The columns of one row of results stay in the caches as f32, at most 64 KiB of them. Then each pixel is between two
+of them; its channels are neighbours, as those of ``nhwc`` are, and the lanes of vectors.
+
+Where an element is taken as it is, it is added to itself with weights of a half: that is exact, and what is
+infinite stays so. Bytes whose weights are integers are resampled by :mod:`relayout.kernels.reduce.separable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from relayout.dtypes import DType, dtype
+from relayout.ir.builder import Function as Text
+from relayout.ir.kernel import digits, kernel, tasks
+from relayout.ir.lanes import Lanes
+from relayout.ir.types import FLOAT, I64, PTR, Value, constant
+from relayout.kernels.reduce.window import Axis, Window
+from relayout.loops.nest import Loop, Nest
+from relayout.ops.functions import Function
+from relayout.records import dataclass
+from relayout.targets.machine import LINE, Machine
+
+__all__ = ["ENTRY", "Linear", "module", "planned"]
+
+ENTRY = "linear"
+ROWS, COLUMNS = "rows", "columns"  # the names of tables
+MOST_COLUMNS = 1 << 14  # of a row: 64 KiB of the stack
+MOST_RESULTS = 1 << 11  # rows or pixels of results, each of which is an entry of a table
+LEAST_CHANNELS = 8  # that are neighbours
+REGISTERS = 4  # of f32 in a vector: bytes are packed four registers at a time
+F32 = dtype("f32")
+
+Between = tuple[int, float, int, float]
+"""Two places and their weights."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """What is computed: the numbers without formats."""
+
+    src: DType
+    dst: DType
+    height: Axis
+    width: Axis
+    blocks: tuple[Nest, ...]
+    """Images and channels: source and destination, in bytes."""
+    rows: tuple[Between, ...]
+    columns: tuple[Between, ...]
+    post_ops: tuple[Function, ...] = ()
+
+
+def planned(
+    window: Window, rows: Sequence[Sequence[tuple[int, float]]], columns: Sequence[Sequence[tuple[int, float]]]
+) -> Linear | None:
+    """The two steps of a resampling; None where rows are not contiguous, or channels no neighbours.
+
+    Parameters
+    ----------
+    window : Window
+        Sizes and places of both axes, blocks and data types.
+    rows, columns : sequence
+        For each result along an axis the places of one or two elements, and their weights.
+    """
+    depth, height, width = window.axes
+    if depth.size * depth.out != 1 or not 0 < min(len(rows), len(columns)) or not window.blocks:
+        return None
+    if max(len(rows), len(columns)) > MOST_RESULTS:
+        return None
+    size = window.src.bits // 8
+    for block in window.blocks:
+        each = block.length
+        if width.src != each * size or each < LEAST_CHANNELS or width.size * each > MOST_COLUMNS:
+            return None
+    both = (tuple(_between(one) for one in several) for several in (rows, columns))
+    return Linear(window.src, window.dst, height, width, window.blocks, *both, window.post_ops)
+
+
+def _between(row: Sequence[tuple[int, float]]) -> Between:
+    """One or two neighbours as two.
+
+    >>> _between([(3, 1.0)]), _between([(3, 0.25), (4, 0.75)])
+    ((3, 0.5, 3, 0.5), (3, 0.25, 4, 0.75))
+    """
+    if len(row) == 1:
+        [(place, weight)] = row
+        return place, weight / 2, place, weight / 2
+    (one, first), (two, second) = row
+    return one, first, two, second
+
+
+def module(made: Linear, machine: Machine) -> str:
+    """The text of the kernel: the function :data:`ENTRY`, and its tables."""
+    texts = [_table(ROWS, made.rows, made.height.src)]
+    f = kernel(ENTRY, machine)
+    for k, block in enumerate(made.blocks):
+        texts.append(_table(f"{COLUMNS}{k}", made.columns, block.length * F32.bits // 8))
+        _Block(f, made, block, f"{COLUMNS}{k}").write()
+    return "".join([*texts, f.text()])
+
+
+def _table(name: str, several: Sequence[Between], step: int) -> str:
+    """For each result two places in bytes and two weights, as bits of i64 and f32."""
+    entries = ", ".join(
+        f"{{ i64, i64, float, float }} {{ i64 {one * step}, i64 {two * step}, float {constant(FLOAT, v)}, float {constant(FLOAT, w)} }}"
+        for one, v, two, w in several
+    )
+    return f"@{name} = internal constant [{len(several)} x {{ i64, i64, float, float }}] [{entries}], align 8\n"
+
+
+class _Block:
+    """Writes the loops of one block."""
+
+    def __init__(self, b: Text, made: Linear, block: Nest, columns: str) -> None:
+        self.b, self.made, self.block, self.columns = b, made, block, columns
+        self.into, self.out = Lanes(b, made.src, F32), Lanes(b, F32, made.dst)
+        self.each = block.length
+        self.size = made.width.size * self.each
+        self.most = REGISTERS * self.into.most
+        self.room = b.alloca(4 * self.size, LINE)
+
+    def write(self) -> None:
+        """All tasks: rows of results."""
+        b, made, block = self.b, self.made, self.block
+        around = [*block.around, Loop(len(made.rows), (0, made.height.dst))]
+        order = sorted(range(len(around)), key=lambda k: -abs(around[k].dst))
+
+        def task(number: Value) -> None:
+            found = digits(b, number, [around[k].extent for k in order])
+            src, dst = (b.gep(at, start) for at, start in zip(b.arguments[:2], block.starts, strict=True))
+            for loop, k in zip((around[k] for k in order), found, strict=True):
+                src, dst = b.gep(src, k, loop.src), b.gep(dst, k, loop.dst)
+            self._down(src, found[order.index(len(around) - 1)])
+            self._along(dst)
+
+        tasks(b, prod(loop.extent for loop in around), task)
+
+    def _entry(self, name: str, k: Value) -> tuple[list[Value], list[Value]]:
+        """Two places and two weights."""
+        b = self.b
+        at = b.gep(Value(f"@{name}", PTR), k, 24)
+        return [b.load(I64, b.gep(at, 8 * j)) for j in (0, 1)], [b.load(FLOAT, b.gep(at, 16 + 4 * j)) for j in (0, 1)]
+
+    def _down(self, src: Value, row: Value) -> None:
+        """The columns of a row of results."""
+        places, weights = self._entry(ROWS, row)
+        one, two = (self.b.gep(src, place) for place in places)
+        self._between(self.into, one, two, weights, self.room, self.size, self.made.src.bits // 8, 4, ())
+
+    def _along(self, dst: Value) -> None:
+        """A row of results."""
+        b, made = self.b, self.made
+
+        def pixel(k: Value) -> None:
+            places, weights = self._entry(self.columns, k)
+            one, two = (b.gep(self.room, place) for place in places)
+            to = b.gep(dst, k, made.width.dst)
+            self._between(self.out, one, two, weights, to, self.each, 4, made.dst.bits // 8, made.post_ops)
+
+        b.loop(0, made.width.out, 1, pixel)
+
+    def _between(
+        self,
+        v: Lanes,
+        one: Value,
+        two: Value,
+        weights: Sequence[Value],
+        to: Value,
+        size: int,
+        read: int,
+        written: int,
+        post_ops: Sequence[Function],
+    ) -> None:
+        """So many sums of two neighbours; ``read`` and ``written`` are bytes of an element."""
+        b, lanes = self.b, min(self.most, 1 << (size - 1).bit_length())
+
+        def turn(i: Value | int, valid: int) -> None:
+            low, high = (v.load(b.gep(at, i, read), lanes, valid) for at in (one, two))
+            first, second = (b.splat(weight, lanes) for weight in weights)
+            y = b.fmuladd(high, second, b.fmul(low, first))
+            for function in post_ops:
+                y = function.emit(b, y)
+            v.store(b.gep(to, i, written), y, valid)
+
+        whole = size // lanes * lanes
+        if whole:
+            b.loop(0, whole, lanes, lambda i: turn(i, lanes))
+        if size > whole:
+            turn(whole, size - whole)

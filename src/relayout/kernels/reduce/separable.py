@@ -1,0 +1,543 @@
+"""Bytes in two steps, down the columns and then along the rows: overlapping averages, and linear resampling.
+
+A window of 3x3 reads nine elements for each result, and a bilinear resampling four. Both are products of what
+happens along two axes, so that the columns can be added up first, once for all windows that share them ::
+
+    average of 3x3, stride 1        3 + 3 elements for a result, not 9
+    bilinear, twice the size        2 x 1/2 + 2, not 4
+
+The columns of one row of results stay in the L1 cache as integers of 16 bits. Nothing is converted to f32: a
+sum of 256 bytes fits 16 bits, as does a byte times weights that add up to 256. Averages are divided and rounded
+as :mod:`relayout.kernels.reduce.rounding` does it. Linear weights are taken where they are multiples of powers
+of two, as those of 2, 4 or 8 times the size are, and of the half; they are integers then, and results exact.
+
+Bytes become 16 bits without a shuffle, which processors have few ports for. A register of bytes is taken as
+words of two; the even bytes are their lower halves, the odd ones their upper halves ::
+
+    words                   b1 b0 | b3 b2 | b5 b4 | ...          as they are loaded
+    sum of odd bytes        sum of words >> 8
+    sum of even bytes       sum of words - (sum of odd << 8)     modulo 2**16, which holds it
+
+So a row of columns is two rows in the stack, and what comes out are words again: even + (odd << 8). Neighbours
+are found by the parity of their distance. Bytes with a sign are those without, with 128 added.
+
+Where a window reaches over the edge it adds bytes of padding, which are 0: from a row of padding, and from
+words to the left and right of the columns. Averages that leave padding out are divided by what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from math import prod
+from typing import NamedTuple
+
+from relayout.dtypes import DType
+from relayout.ir.builder import Function, table
+from relayout.ir.kernel import digits, kernel, tasks
+from relayout.ir.types import I8, I16, I64, PTR, Value, constant, integer, vector
+from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
+from relayout.kernels.reduce.rounding import Divisor, divided, divisor, divisors, looked_up, spread
+from relayout.kernels.reduce.window import Axis, Window
+from relayout.loops.nest import Loop, Nest
+from relayout.records import dataclass
+from relayout.targets.machine import LINE, Machine
+
+__all__ = ["ENTRY", "Separable", "Taps", "module", "of_weights", "of_window"]
+
+ENTRY = "separable"
+ROWS, COLUMNS, DIVISORS = "rows", "columns", "divisors"  # the names of tables
+MOST_COLUMNS = 1 << 14  # bytes of a row, with its padding: 32 KiB of the stack
+LEAST_COLUMNS = 32  # of a row that is worth two steps
+MOST_RESULTS = 1 << 11  # rows or pixels of results, each of which is an entry of a table
+MOST_ROWS = 16  # of a window
+BITS = 8  # of the weights of both axes together: they add up to 256
+
+Taps = tuple[tuple[int, int], ...]
+"""Places along an axis, and their weights; a place of -1 is padding."""
+Finish = Callable[[Value, Value], Value]
+"""What makes words of the sums of even and odd elements."""
+Sums = Callable[[Value, int], tuple[Value, Value]]
+"""The sums of even and odd elements from an address on, in so many words."""
+
+
+@dataclass(frozen=True)
+class Separable:
+    """What is computed: the numbers without formats."""
+
+    kind: DType
+    """u8 or s8, of source and destination."""
+    height: Axis
+    width: Axis
+    blocks: tuple[Nest, ...]
+    """Images and channels: source and destination, in bytes."""
+    rows: tuple[Taps, ...]
+    """For each row of results those that it is made of, equally many."""
+    columns: tuple[Taps, ...] = ()
+    """The same along a row, two neighbours each; empty: windows, as ``width`` says, with weights of 1."""
+    divisor: str = ""
+    """What windows are divided by, as :attr:`~.window.Window.divisor` says."""
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows have weights other than 1."""
+        return any(weight != 1 for row in self.rows for _, weight in row)
+
+    @property
+    def taps(self) -> int:
+        """Elements of a window."""
+        return len(self.rows[0]) * self.width.kernel
+
+    def reach(self, block: Nest) -> tuple[int, int]:
+        """Elements of a row in front of the source's, and all together."""
+        x, each = self.width, block.length
+        if self.columns:
+            return (each, (x.size + 2) * each) if self.doubles(block) else (0, x.size * each)
+        last = (x.out - 1) * x.stride + (x.kernel - 1) * x.dilation + 1
+        return x.front * each, max(x.front + x.size, last) * each
+
+    def doubles(self, block: Nest) -> bool:
+        """Whether rows become twice as long, and what is made of an element fills registers."""
+        x, each = self.width, block.length
+        fills = each % LINE == 0 or (each < LINE and each & (each - 1) == 0 and x.dst == each)
+        return fills and self.columns == _doubled(x.size)
+
+    def suits(self) -> bool:
+        """Whether rows are contiguous, and neither too short nor too long."""
+        x = self.width
+        if not 0 < len(self.rows) <= MOST_RESULTS or len(self.columns) > MOST_RESULTS or not self.blocks:
+            return False
+        for block in self.blocks:
+            each = block.length
+            flat = not self.columns and x.stride == 1 and x.dst == each
+            vectors = each % 2 == 0 and (each >= LINE or (each >= 16 and each & (each - 1) == 0))
+            if x.src != each or not (flat or vectors or self.doubles(block)):
+                return False
+            if not LEAST_COLUMNS <= x.size * each <= self.reach(block)[1] <= MOST_COLUMNS:
+                return False
+        return len(self.rows[0]) <= MOST_ROWS
+
+
+def of_window(window: Window) -> Separable | None:
+    """Averages of bytes whose windows overlap; None for others.
+
+    >>> from relayout.kernels.reduce.window import planned
+    >>> from relayout.layout.descriptor import MemoryDesc
+    >>> image = MemoryDesc((1, 64, 4, 4), "u8", "nhwc")
+    >>> axis = Axis(4, 4, 3, 1, 1, 1)
+    >>> of_window(planned("sum", "window", image, image, [axis, axis])).rows
+    (((-1, 1), (0, 1), (1, 1)), ((0, 1), (1, 1), (2, 1)), ((1, 1), (2, 1), (3, 1)), ((2, 1), (3, 1), (-1, 1)))
+    """
+    depth, height, width = window.axes
+    single = depth.size == depth.out == depth.kernel == 1 and not depth.front
+    if not window.rounds or not single or width.kernel <= width.stride or height.out > MOST_RESULTS:
+        return None
+    rows = []
+    for output in range(height.out):
+        inside, start = height.taps(output), output * height.stride - height.front
+        places = (start + k * height.dilation if k in inside else -1 for k in range(height.kernel))
+        rows.append(tuple((place, 1) for place in places))
+    made = Separable(window.src, height, width, window.blocks, tuple(rows), divisor=window.divisor)
+    return made if made.suits() else None
+
+
+def of_weights(
+    window: Window, rows: Sequence[Sequence[tuple[int, float]]], columns: Sequence[Sequence[tuple[int, float]]]
+) -> Separable | None:
+    """Sums of neighbours with weights that add up to 1; None where these are no small multiples of 2**-k.
+
+    Parameters
+    ----------
+    window : Window
+        Sizes and places of both axes, blocks and data types.
+    rows, columns : sequence
+        For each result along an axis the places of one or two elements, and their weights.
+    """
+    depth, height, width = window.axes
+    bytes_ = window.src is window.dst and window.src.name in ("u8", "s8") and not window.post_ops
+    if not bytes_ or depth.size * depth.out != 1 or max(len(rows), len(columns)) > MOST_RESULTS:
+        return None
+    across = _bits(columns)
+    if width.size < 2 or _bits(rows) + across > BITS:
+        return None
+    down = [_pair(row, height.size, BITS - across) for row in rows]
+    along = [_pair(row, width.size, across) for row in columns]
+    if any(other != place + 1 for (place, _), (other, _) in along):
+        return None
+    made = Separable(window.src, height, width, window.blocks, tuple(down), tuple(along))
+    return made if made.suits() else None
+
+
+def _bits(rows: Sequence[Sequence[tuple[int, float]]]) -> int:
+    """By which power of two weights are integers; more than all that there are if by none.
+
+    >>> _bits([[(0, 0.75), (1, 0.25)], [(1, 1.0)]]), _bits([[(0, 1 / 3), (1, 2 / 3)]]) > BITS
+    (2, True)
+    """
+    weights = {weight for row in rows for _, weight in row}
+    found = (bits for bits in range(BITS + 1) if all((w * 2**bits).is_integer() for w in weights))
+    return next(found, BITS + 1)
+
+
+def _pair(row: Sequence[tuple[int, float]], size: int, bits: int) -> Taps:
+    """One or two neighbours as two, with weights in integers.
+
+    >>> _pair([(0, 1.0)], 5, 2), _pair([(4, 1.0)], 5, 2), _pair([(0, 1.0)], 1, 2)
+    (((0, 4), (1, 0)), ((3, 0), (4, 4)), ((0, 4), (0, 0)))
+    """
+    whole = [(place, int(weight * 2**bits)) for place, weight in row]
+    if len(whole) == 1:
+        [(place, weight)] = whole
+        if place + 1 < size:
+            return (place, weight), (place + 1, 0)
+        return ((place - 1, 0), (place, weight)) if place else ((place, weight), (place, 0))
+    return tuple(whole)
+
+
+def _doubled(size: int) -> tuple[Taps, ...]:
+    """The columns of rows of so many elements that become twice as long.
+
+    >>> _doubled(2)
+    (((0, 4), (1, 0)), ((0, 3), (1, 1)), ((0, 1), (1, 3)), ((0, 0), (1, 4)))
+    """
+    between = [((k, three), (k + 1, 4 - three)) for k in range(size - 1) for three in (3, 1)]
+    return ((0, 4), (1, 0)), *between, ((size - 2, 0), (size - 1, 4))
+
+
+def module(made: Separable, machine: Machine) -> str:
+    """The text of the kernel: the function :data:`ENTRY`, and its tables."""
+    step, numbers = made.height.src, []
+    for row in made.rows:
+        for place, weight in row:
+            numbers += [place * step if place >= 0 else -1, weight]
+        numbers.append(sum(place >= 0 for place, _ in row))
+    texts = [table(ROWS, numbers)]
+    if made.columns:
+        texts.append(table(COLUMNS, [n for (place, one), (_, two) in made.columns for n in (place, one, two)]))
+    if made.divisor == "elements":
+        texts.append(divisors(DIVISORS, made.taps))
+    f = kernel(ENTRY, machine)
+    for block in made.blocks:
+        _Block(f, made, block).write()
+    return "".join([*texts, f.text()])
+
+
+class _Segment(NamedTuple):
+    """Pixels of a row from one to before another, whose windows have equally many elements along it."""
+
+    first: int
+    end: int
+    columns: int
+
+
+class _Block:
+    """Writes the loops of one block."""
+
+    def __init__(self, b: Function, made: Separable, block: Nest) -> None:
+        self.b, self.made, self.block = b, made, block
+        self.signed = made.kind.is_signed
+        self.each, self.step = block.length, b.machine.vector
+        self.size = made.width.size * self.each
+        self.front, self.reach = made.reach(block)
+        self.half = -(-(self.reach + 4 * self.step) // LINE) * LINE  # bytes of the even elements
+        self.room = b.alloca(2 * self.half, LINE)
+        self.pads = any(place < 0 for row in made.rows for place, _ in row)
+        if self.pads:
+            self.padding = b.alloca(self.size + self.step, LINE)
+
+    @property
+    def pad(self) -> int:
+        """What an element of the padding adds: that of s8 is 128 if it counts."""
+        return 128 if self.signed and self.made.divisor == "window" else 0
+
+    def write(self) -> None:
+        """All tasks: rows of results."""
+        b, made, block = self.b, self.made, self.block
+        if self.pads:
+            byte = self.pad ^ 128 if self.signed else 0
+            self._fill(self.padding, self.size + self.step, byte * 257)
+        if self.front or self.reach > self.front + self.size:
+            self._fill(self.room, 2 * self.half, self.pad * len(made.rows[0]))
+        around = [*block.around, Loop(len(made.rows), (0, made.height.dst))]
+        order = sorted(range(len(around)), key=lambda k: -abs(around[k].dst))
+
+        def task(number: Value) -> None:
+            found = digits(b, number, [around[k].extent for k in order])
+            src, dst = (b.gep(at, start) for at, start in zip(b.arguments[:2], block.starts, strict=True))
+            for loop, k in zip((around[k] for k in order), found, strict=True):
+                src, dst = b.gep(src, k, loop.src), b.gep(dst, k, loop.dst)
+            row = found[order.index(len(around) - 1)]
+            self._down(src, row)
+            self._along(dst, row)
+
+        tasks(b, prod(loop.extent for loop in around), task)
+
+    def _fill(self, room: Value, size: int, word: int) -> None:
+        b, words = self.b, vector(self.step // 2, I16)
+
+        def turn(i: Value) -> None:
+            b.store(constant(words, word), b.gep(room, i), 2)
+
+        b.loop(0, size // self.step * self.step, self.step, turn)
+
+    # -- columns --------------------------------------------------------------------------------------------
+
+    def _entry(self, row: Value) -> Value:
+        """What the table says of a row of results."""
+        return self.b.gep(Value(f"@{ROWS}", PTR), row, 8 * (2 * len(self.made.rows[0]) + 1))
+
+    def _down(self, src: Value, row: Value) -> None:
+        """Add up the columns of a row of results."""
+        b, made, step = self.b, self.made, self.step
+        entry, pointers, weights = self._entry(row), [], []
+        for k in range(len(made.rows[0])):
+            offset = b.load(I64, b.gep(entry, 16 * k))
+            at = b.gep(src, offset)
+            pointers.append(b.select(b.icmp("slt", offset, 0), self.padding, at) if self.pads else at)
+            if made.weighted:
+                weights.append(self._spread(b.load(I64, b.gep(entry, 16 * k + 8)), step // 2))
+
+        def turn(i: Value) -> None:
+            self._columns([b.gep(at, i) for at in pointers], weights, b.gep(self.room, i), step)
+
+        whole = self.size // step * step
+        if whole:
+            b.loop(0, whole, step, turn)
+        if self.size > whole:
+            rest = [b.gep(at, whole) for at in pointers]
+            self._columns(rest, weights, b.gep(self.room, whole), self.size - whole)
+
+    def _spread(self, number: Value, count: int) -> Value:
+        return self.b.splat(self.b.trunc(number, I16), count)
+
+    def _columns(self, pointers: Sequence[Value], weights: Sequence[Value], to: Value, count: int) -> None:
+        """Those of a register, or of so many bytes and then padding."""
+        b, step = self.b, self.step
+        bytes_, pad = vector(step, I8), self.pad ^ 128 if self.signed else 0
+        some = constant(bytes_, pad) if count < step else None
+        even = odd = None
+        for k, at in enumerate(pointers):
+            words = b.bitcast(
+                load_pieces(b, bytes_, at, pieces_of(0, count, 0, 1), rest=some), vector(step // 2, I16)
+            )
+            words = b.xor(words, -0x7F80) if self.signed else words
+            high = b.lshr(words, 8)
+            low = b.mul(b.and_(words, 255), weights[k]) if weights else words
+            high = b.mul(high, weights[k]) if weights else high
+            even = low if even is None else b.add(even, low)
+            odd = high if odd is None else b.add(odd, high)
+        assert even is not None and odd is not None
+        even = even if weights else b.sub(even, b.shl(odd, 8))
+        for sums, place in ((even, self.front), (odd, self.front + 1)):
+            b.store(sums, self._place(to, place), 2)
+
+    def _place(self, at: Value, element: int) -> Value:
+        """Where the sum of a column is, from an address in the even half of the room on."""
+        return self.b.gep(at, element % 2 * self.half + element // 2 * 2)
+
+    # -- results --------------------------------------------------------------------------------------------
+
+    def _segments(self) -> list[_Segment]:
+        x = self.made.width
+        if self.made.divisor != "elements":
+            return [_Segment(0, x.out, x.kernel)]
+        found, first = [], 0
+        for columns, several in groupby(len(x.taps(output)) for output in range(x.out)):
+            end = first + len(list(several))
+            found.append(_Segment(first, end, columns))
+            first = end
+        return found
+
+    def _along(self, dst: Value, row: Value) -> None:
+        """Write a row of results."""
+        b, made, x = self.b, self.made, self.made.width
+        if made.columns:
+            (self._twice if made.doubles(self.block) else self._weighted)(dst)
+            return
+        elements = None
+        if made.divisor == "elements":
+            elements = b.load(I64, b.gep(self._entry(row), 16 * len(made.rows[0])))
+        flat = x.stride == 1 and x.dst == self.each
+        for segment in self._segments():
+            several = segment.end - segment.first
+            finish = self._divided(elements, segment.columns)
+            at, to = (
+                b.gep(self.room, segment.first * x.stride * self.each),
+                b.gep(dst, segment.first * x.dst),
+            )
+            if flat:
+                odd = segment.first * self.each % 2
+                at = b.gep(self.room, segment.first * self.each - odd)
+                self._windows(at, to, several * self.each, finish, odd)
+                continue
+
+            def pixel(i: Value, at: Value = at, to: Value = to, finish: Finish = finish) -> None:
+                self._windows(b.gep(at, i, x.stride * self.each), b.gep(to, i, x.dst), self.each, finish)
+
+            b.loop(0, several, 1, pixel)
+
+    def _windows(self, at: Value, to: Value, size: int, finish: Finish, odd: int = 0) -> None:
+        """So many results, one window each, the first of which begins ``odd`` elements behind an address."""
+        b, x = self.b, self.made.width
+        places = [odd + k * x.dilation * self.each for k in range(x.kernel)]
+
+        def sums(at: Value, words: int) -> tuple[Value, Value]:
+            loaded: dict[int, Value] = {}
+
+            def total(more: int) -> Value:
+                for place in places:
+                    if place + more not in loaded:
+                        loaded[place + more] = b.load(vector(words, I16), self._place(at, place + more), 2)
+                first, *others = (loaded[place + more] for place in places)
+                for other in others:
+                    first = b.add(first, other)
+                return first
+
+            return total(0), total(1)
+
+        self._registers(at, to, size, sums, finish)
+
+    def _registers(self, at: Value, to: Value, size: int, sums: Sums, finish: Finish) -> None:
+        """Results register by register."""
+        b, step = self.b, min(self.step, 1 << max(1, (size - 1).bit_length()))
+
+        def store(i: Value | int, count: int, width: int) -> None:
+            words = finish(*sums(b.gep(at, i), width // 2))
+            found = b.bitcast(words, vector(width, I8))
+            store_pieces(b, found, b.gep(to, i), pieces_of(0, count, 0, 1))
+
+        whole = size // step * step
+        if whole:
+            b.loop(0, whole, step, lambda i: store(i, step, step))
+        if size > whole:
+            store(whole, size - whole, step)
+
+    def _divided(self, elements: Value | None, columns: int) -> Finish:
+        """How sums of windows become bytes: divided by their size, or by so many columns of elements."""
+        b, made = self.b, self.made
+        by: Divisor | None
+        d: int | Value
+
+        def finish(even: Value, odd: Value) -> Value:
+            count = even.type.count
+            assert by is not None
+            many = b.splat(d, count) if isinstance(d, Value) else d
+            low, high = (divided(b, n, many, spread(b, by, count)) for n in (even, odd))
+            return self._signed(b.or_(low, b.shl(high, 8)))
+
+        if elements is None:
+            d, by = made.taps, divisor(made.taps)
+        else:
+            number = b.mul(elements, columns)
+            d, by = b.trunc(number, I16), looked_up(b, DIVISORS, number)
+        return finish
+
+    def _signed(self, words: Value) -> Value:
+        """Bytes that have been without a sign."""
+        return self.b.xor(words, -0x7F80) if self.signed else words
+
+    def _weighted(self, dst: Value) -> None:
+        """Pixels that are made of two columns each."""
+        b, made, each = self.b, self.made, self.each
+
+        def pixel(i: Value) -> None:
+            entry = b.gep(Value(f"@{COLUMNS}", PTR), i, 24)
+            place, *weights = (b.load(I64, b.gep(entry, 8 * k)) for k in range(3))
+            at = b.gep(self.room, place, each)
+
+            def sums(at: Value, words: int) -> tuple[Value, Value]:
+                kind = vector(words, I16)
+                found = []
+                for more in (0, 1):
+                    one, two = (
+                        b.mul(
+                            b.load(kind, self._place(at, k * each + more), 2), self._spread(weight, words)
+                        )
+                        for k, weight in enumerate(weights)
+                    )
+                    found.append(b.add(one, two))
+                return found[0], found[1]
+
+            self._registers(at, b.gep(dst, i, made.width.dst), each, sums, self._rounded)
+
+        b.loop(0, made.width.out, 1, pixel)
+
+    def _rounded(self, even: Value, odd: Value) -> Value:
+        """Sums with weights of 256: the upper byte, rounded to the nearest, the even one of two."""
+        b = self.b
+        low, high = (b.add(n, b.add(b.and_(b.lshr(n, 8), 1), 127)) for n in (even, odd))
+        return self._signed(b.or_(b.lshr(low, 8), b.and_(high, -256)))
+
+    # -- twice as long --------------------------------------------------------------------------------------
+
+    def _twice(self, dst: Value) -> None:
+        """Two pixels of each column: a quarter of the one before or behind, and three of its own."""
+        b, each, step, row = self.b, self.each, self.step, self.made.width.dst
+        self._repeat_ends()
+
+        def pair(at: Value, words: int = step // 2) -> tuple[Value, Value]:
+            kind = vector(words, I16)
+            before, behind = [], []
+            for more in (0, 1):
+                left, own, right = (
+                    b.load(kind, self._place(at, self.front + more + k * each), 2) for k in (-1, 0, 1)
+                )
+                own = b.mul(own, 3)
+                before.append(b.add(left, own))
+                behind.append(b.add(own, right))
+            bytes_ = vector(2 * words, I8)
+            return b.bitcast(self._rounded(*before), bytes_), b.bitcast(self._rounded(*behind), bytes_)
+
+        if each % step:
+            self._interleaved(dst, pair)
+            return
+
+        def pixel(i: Value) -> None:
+            at, to = b.gep(self.room, i, each), b.gep(dst, i, 2 * row)
+
+            def turn(c: Value) -> None:
+                for k, x in enumerate(pair(b.gep(at, c))):
+                    b.store(x, b.gep(b.gep(to, c), k * row), 1)
+
+            b.loop(0, each, step, turn)
+
+        b.loop(0, self.made.width.size, 1, pixel)
+
+    def _repeat_ends(self) -> None:
+        """The first and the last column once more, in front of all and behind them."""
+        b, each, last = self.b, self.each, self.front + self.size
+        for source, target in ((self.front, self.front - each), (last - each, last)):
+            for more in range(min(2, each)):
+                words = vector(min(self.step, each) // 2 or 1, I16)
+                for k in range(0, max(1, each // 2), words.count):
+                    place = more + 2 * k
+                    x = b.load(words, self._place(self.room, source + place), 2)
+                    b.store(x, self._place(self.room, target + place), 2)
+
+    def _interleaved(self, dst: Value, pair: Callable[[Value], tuple[Value, Value]]) -> None:
+        """Both pixels of columns that are shorter than a register, in turn."""
+        b, each, step = self.b, self.each, self.step
+        size = min(each, 8)
+        parts, group = vector(step // size, integer(8 * size)), each // size
+
+        def turn(i: Value | int, count: int) -> None:
+            found = [b.bitcast(x, parts) for x in pair(b.gep(self.room, i))]
+            places = [
+                p * group + k + side * parts.count
+                for p in range(step // each)
+                for side in (0, 1)
+                for k in range(group)
+            ]
+            for half in (0, 1):
+                picks = places[half * parts.count : (half + 1) * parts.count]
+                x = b.bitcast(b.shuffle(found[0], picks, found[1]), vector(step, I8))
+                left = min(step, 2 * count - half * step)
+                if left > 0:
+                    to = b.gep(b.gep(dst, i, 2), half * step)
+                    store_pieces(b, x, to, pieces_of(0, left, 0, 1))
+
+        whole = self.size // step * step
+        if whole:
+            b.loop(0, whole, step, lambda i: turn(i, step))
+        if self.size > whole:
+            turn(whole, self.size - whole)
