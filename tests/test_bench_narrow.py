@@ -20,7 +20,8 @@ def test_all_layers_have_kernels() -> None:
     for case in bench.CASES:
         made = case.primitive()
         assert made.implementation.startswith("machine code"), case
-        assert case.type in str(case) and case.format in str(case)
+        assert case.type in str(case)
+        assert case.format in str(case)
         assert case.bytes > 0
 
 
@@ -45,4 +46,5 @@ def test_the_command_reports_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_such_layer() -> None:
     result = CliRunner().invoke(application, ["bench", "narrow", "--case", "nothing"], prog_name="relayout")
-    assert result.exit_code == 2 and "no layer has that" in result.output
+    assert result.exit_code == 2
+    assert "no layer has that" in result.output

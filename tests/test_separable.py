@@ -62,7 +62,8 @@ def test_products_are_rounded_quotients(d):
     half, factor, shift, even = found
     n = np.arange(MOST * d + 1, dtype=np.int64)
     m = n + half
-    assert m.max() < 1 << 16 and factor < 1 << 16
+    assert m.max() < 1 << 16
+    assert factor < 1 << 16
     q = (m * factor >> 16) >> shift
     q -= (q * d == m) & q & even
     np.testing.assert_array_equal(q, np.rint(n / d))
@@ -93,7 +94,9 @@ def averages(draw):
     strides = [draw(st.sampled_from((1, 1, 2, 3))) for _ in kernel]
     padding = [(draw(st.integers(0, k // 2)), draw(st.integers(0, k // 2))) for k in kernel]
     padding = [tuple(min(p, k - 1) for p in both) for both, k in zip(padding, kernel, strict=True)]
-    dilation = [draw(st.sampled_from((1, 1, 2))) if 2 * k <= n else 1 for k, n in zip(kernel, dims[2:], strict=True)]
+    dilation = [
+        draw(st.sampled_from((1, 1, 2))) if 2 * k <= n else 1 for k, n in zip(kernel, dims[2:], strict=True)
+    ]
     algorithm = draw(st.sampled_from(("average_include_padding", "average_exclude_padding")))
     src = rl.MemoryDesc(dims, draw(st.sampled_from(BYTES)), format)
     return Pooling(src, algorithm, kernel, strides, padding, dilation)
@@ -141,7 +144,10 @@ def test_windows_that_overlap_are_taken_in_two_steps():
         src = rl.MemoryDesc((1, 64, 35, 35), "u8", format)
         assert planned(Pooling(src, "average_exclude_padding", 3, 1, 1)) is not None
         assert planned(Pooling(src, "average_exclude_padding", 2)) is None
-    assert planned(Pooling(rl.MemoryDesc((1, 64, 35, 35), "bf16", "nhwc"), "average_exclude_padding", 3, 1)) is None
+    assert (
+        planned(Pooling(rl.MemoryDesc((1, 64, 35, 35), "bf16", "nhwc"), "average_exclude_padding", 3, 1))
+        is None
+    )
     wide = rl.MemoryDesc((1, 64, 9, 4000), "u8", "nhwc")  # more than the stack is to hold
     assert planned(Pooling(wide, "average_exclude_padding", 3, 1, 1)) is None
 
@@ -195,7 +201,10 @@ def test_linear_resampling_is_exact_on_other_processors(cpu, kind):
 def test_code_calls_no_library(cpu, triple):
     machine = machine_.machine(cpu, triple)
     src = rl.MemoryDesc((1, 64, 20, 35), "s8", "nhwc")
-    for made in (Pooling(src, "average_exclude_padding", 3, 1, 1), Pooling(src, "average_include_padding", 3, 2, 1)):
+    for made in (
+        Pooling(src, "average_exclude_padding", 3, 1, 1),
+        Pooling(src, "average_include_padding", 3, 2, 1),
+    ):
         text = separable.module(planned(made), machine)
         code = compile_.assemble(text, machine)
         if code.startswith(b"\x7fELF"):
@@ -209,7 +218,9 @@ def test_code_calls_no_library(cpu, triple):
 def reals(draw):
     """A linear resampling of any type, along one or two axes."""
     spatial = draw(st.sampled_from((1, 2, 2)))
-    format, other = (draw(st.sampled_from({1: ("nwc", "nCw16c"), 2: ("nhwc", "nChw16c")}[spatial])) for _ in "12")
+    format, other = (
+        draw(st.sampled_from({1: ("nwc", "nCw16c"), 2: ("nhwc", "nChw16c")}[spatial])) for _ in "12"
+    )
     dims = [draw(st.integers(1, 2)), draw(st.sampled_from((8, 16, 20, 48, 130)))]
     dims += [draw(st.sampled_from((1, 2, 5, 13))) for _ in range(spatial)]
     out = [max(1, int(n * draw(st.sampled_from((0.4, 1, 1.5, 2, 3.3))))) for n in dims[2:]]
@@ -248,4 +259,6 @@ def test_infinities_stay_where_they_are(kind):
     found = Resampling(x.desc, "linear", rl.MemoryDesc((1, 16, 3, 4), kind, "nhwc"))(x).numpy()
     np.testing.assert_array_equal(found.astype(np.float64), data)
     twice = Resampling(x.desc, "linear", factors=2)(x).numpy().astype(np.float64)
-    assert not np.isnan(twice).any() and np.isinf(twice[0, :, 2:4, 4:6]).all() and (twice[0, :, :, :3] == 1).all()
+    assert not np.isnan(twice).any()
+    assert np.isinf(twice[0, :, 2:4, 4:6]).all()
+    assert (twice[0, :, :, :3] == 1).all()

@@ -64,7 +64,9 @@ def test_powers_of_two_have_18_bits(cpu: str, count: int) -> None:
     with np.errstate(invalid="ignore"):
         for name in emits:
             found = powers(name, special)[:4]
-            assert np.isnan(found[1]) and (found[[0, 2]] == 0).all() and abs(found[3] - 1) < exponential.ERROR
+            assert np.isnan(found[1])
+            assert (found[[0, 2]] == 0).all()
+            assert abs(found[3] - 1) < exponential.ERROR
 
 
 # --- softmax -----------------------------------------------------------------------------------------------
@@ -131,7 +133,8 @@ def test_no_bf16_is_subnormal(dims: tuple[int, int]) -> None:
 def test_nothing_and_one_element(kind: str, dims: tuple[int, int]) -> None:
     x = rl.tensor(np.zeros(dims, np.float32), "ab", kind)
     found = Softmax(x.desc)(x).numpy()
-    assert found.shape == dims and (found == 1).all()
+    assert found.shape == dims
+    assert (found == 1).all()
 
 
 @pytest.mark.parametrize("kind", ["bf16", "f16"])

@@ -153,14 +153,18 @@ def figure(case: Case, threads: int, rounds: int, seconds: float) -> Figure:
 def _run(case: Case, made: Primitive, threads: int) -> Callable[[], object]:
     random = np.random.default_rng(0)
     kind = rl.dtype(case.type)
-    low, high = (0, 1) if kind.is_float else (kind.min, kind.max + 1)
+    low, high = (0, 1) if kind.is_float else (int(kind.min), int(kind.max) + 1)
     given: list[Any] = []
     for name in made.inputs:
         desc = made.descs[name]
         if name == "src":
-            whole = random.standard_normal(desc.dims) if kind.is_float else random.integers(low, high, desc.dims)
+            whole = (
+                random.standard_normal(desc.dims) if kind.is_float else random.integers(low, high, desc.dims)
+            )
             given.append(rl.tensor(whole, "abcde"[: len(desc.dims)], kind).reorder(desc))
         else:
-            given.append(rl.tensor(random.random(desc.dims).astype(np.float32) + np.float32(0.5)).reorder(desc))
+            given.append(
+                rl.tensor(random.random(desc.dims).astype(np.float32) + np.float32(0.5)).reorder(desc)
+            )
     out = Tensor(made.dst, allocate(made.dst))
     return partial(made, *given, out=out, threads=threads)

@@ -10,6 +10,7 @@
 ``registers``    what vectors hold of elements in memory: truth values, integers, real numbers
 ``kinds``        the kinds of numbers that these are, and casts between them
 ``math``         vector code for functions: exp, tanh, erf, powers
+``exponential``  2**x for results of 11 bits or fewer
 ``lanes``        vectors loaded in one data type and stored in another
 ``amx``          tiles of x86 processors, which are multiplied as matrices, and their emulation
 ===============  ==========================================================================================

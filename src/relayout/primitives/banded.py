@@ -185,5 +185,6 @@ def banded(
 @locked
 def _step(plan: Bands, source: str, target: str, operands: tuple[str, ...], size: int) -> Step:
     from relayout.kernels.reduce.bands import ENTRY, module
+
     made = combining_step(("bands", plan), ENTRY, lambda m: module(plan, m), source, target, size)
     return made._replace(operands=operands)

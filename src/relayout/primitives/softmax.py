@@ -7,9 +7,9 @@
 
 The maximum is subtracted so that nothing overflows; mathematically it cancels. Computed in f32, results
 differ from those in double precision by less than 1e-6 of their size, however long the axis is (see
-:mod:`relayout.kernels.reduce.softmax`), and are rounded once where the destination is narrower. Of bf16 and f16
-the exponential has 18 bits: results are within 0.51 (bf16) and 0.54 (f16) units in the last place, where 0.5 is
-rounding alone. The logarithm is computed as that of f32 is.
+:mod:`relayout.kernels.reduce.softmax`), and are rounded once where the destination is narrower. For bf16 and
+f16 the exponential has 18 bits: results are within 0.51 (bf16) and 0.54 (f16) units in the last place, where
+0.5 is rounding alone. The logarithm is computed as that of f32 is.
 
 * -inf among numbers gives 0, or -inf for the logarithm.
 * Rows in which all is -inf, or something is +inf or NaN, become NaN. So they do in PyTorch; oneDNN 3 has an

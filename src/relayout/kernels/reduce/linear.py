@@ -1,12 +1,13 @@
 """Linear resampling in f32 in two steps: down the columns, then along the rows.
 
-Between four neighbours there are four weights, but rows are interpolated once for all pixels that share them::
+Between four neighbours there are four weights, but rows are interpolated once for all pixels that share
+them::
 
     twice the size        a result reads 4 elements           2 columns, and half a column is made for it
                           4 conversions, 6 products           1 conversion, 3 products
 
-The columns of one row of results stay in the caches as f32, at most 64 KiB of them. Then each pixel is between two
-of them; its channels are neighbours, as those of ``nhwc`` are, and the lanes of vectors.
+The columns of one row of results stay in the caches as f32, at most 64 KiB of them. Then each pixel is
+between two of them; its channels are neighbours, as those of ``nhwc`` are, and the lanes of vectors.
 
 Where an element is taken as it is, it is added to itself with weights of a half: that is exact, and what is
 infinite stays so. Bytes whose weights are integers are resampled by :mod:`relayout.kernels.reduce.separable`.
@@ -32,6 +33,7 @@ __all__ = ["ENTRY", "Linear", "module", "planned"]
 
 ENTRY = "linear"
 ROWS, COLUMNS = "rows", "columns"  # the names of tables
+ENTRIES = "{ i64, i64, float, float }"
 MOST_COLUMNS = 1 << 14  # of a row: 64 KiB of the stack
 MOST_RESULTS = 1 << 11  # rows or pixels of results, each of which is an entry of a table
 LEAST_CHANNELS = 8  # that are neighbours
@@ -58,7 +60,9 @@ class Linear:
 
 
 def planned(
-    window: Window, rows: Sequence[Sequence[tuple[int, float]]], columns: Sequence[Sequence[tuple[int, float]]]
+    window: Window,
+    rows: Sequence[Sequence[tuple[int, float]]],
+    columns: Sequence[Sequence[tuple[int, float]]],
 ) -> Linear | None:
     """The two steps of a resampling; None where rows are not contiguous, or channels no neighbours.
 
@@ -70,7 +74,7 @@ def planned(
         For each result along an axis the places of one or two elements, and their weights.
     """
     depth, height, width = window.axes
-    if depth.size * depth.out != 1 or not 0 < min(len(rows), len(columns)) or not window.blocks:
+    if depth.size * depth.out != 1 or not min(len(rows), len(columns)) > 0 or not window.blocks:
         return None
     if max(len(rows), len(columns)) > MOST_RESULTS:
         return None
@@ -79,8 +83,8 @@ def planned(
         each = block.length
         if width.src != each * size or each < LEAST_CHANNELS or width.size * each > MOST_COLUMNS:
             return None
-    both = (tuple(_between(one) for one in several) for several in (rows, columns))
-    return Linear(window.src, window.dst, height, width, window.blocks, *both, window.post_ops)
+    down, along = (tuple(_between(one) for one in several) for several in (rows, columns))
+    return Linear(window.src, window.dst, height, width, window.blocks, down, along, window.post_ops)
 
 
 def _between(row: Sequence[tuple[int, float]]) -> Between:
@@ -107,12 +111,14 @@ def module(made: Linear, machine: Machine) -> str:
 
 
 def _table(name: str, several: Sequence[Between], step: int) -> str:
-    """For each result two places in bytes and two weights, as bits of i64 and f32."""
-    entries = ", ".join(
-        f"{{ i64, i64, float, float }} {{ i64 {one * step}, i64 {two * step}, float {constant(FLOAT, v)}, float {constant(FLOAT, w)} }}"
-        for one, v, two, w in several
-    )
-    return f"@{name} = internal constant [{len(several)} x {{ i64, i64, float, float }}] [{entries}], align 8\n"
+    """The text of a table: for each result two places in bytes, and two weights."""
+    entries = []
+    for one, first, two, second in several:
+        places = f"i64 {one * step}, i64 {two * step}"
+        weights = f"float {constant(FLOAT, first)}, float {constant(FLOAT, second)}"
+        entries.append(f"{ENTRIES} {{ {places}, {weights} }}")
+    whole = f"[{len(several)} x {ENTRIES}] [{', '.join(entries)}]"
+    return f"@{name} = internal constant {whole}, align 8\n"
 
 
 class _Block:
@@ -146,7 +152,9 @@ class _Block:
         """Two places and two weights."""
         b = self.b
         at = b.gep(Value(f"@{name}", PTR), k, 24)
-        return [b.load(I64, b.gep(at, 8 * j)) for j in (0, 1)], [b.load(FLOAT, b.gep(at, 16 + 4 * j)) for j in (0, 1)]
+        return [b.load(I64, b.gep(at, 8 * j)) for j in (0, 1)], [
+            b.load(FLOAT, b.gep(at, 16 + 4 * j)) for j in (0, 1)
+        ]
 
     def _down(self, src: Value, row: Value) -> None:
         """The columns of a row of results."""

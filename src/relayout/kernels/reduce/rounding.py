@@ -1,16 +1,17 @@
 """Averages of bytes, rounded as integers: a product in place of a division, in lanes of 16 bits.
 
-A sum of up to 256 bytes fits 16 bits. Its average, rounded to the nearest integer (the even one of two), takes
-a dozen instructions by way of f32: lanes become twice as wide, are converted, multiplied, bounded, converted
-back and packed. With integers it takes three for odd divisors and six for even ones, on half as many
-registers ::
+A sum of up to 256 bytes fits 16 bits. Its average, rounded to the nearest integer (the even one of two),
+takes a dozen instructions by way of f32: lanes become twice as wide, are converted, multiplied, bounded,
+converted back and packed. With integers it takes three for odd divisors and six for even ones, on half as
+many registers ::
 
     m = n + d // 2          q = m * M >> 16 + s           the integer at n / d + 1/2, or below it
     if q * d == m, d even:  q - (q & 1)                   n / d is half-way between two: take the even one
 
-A product by ``M = ceil(2**(16 + s) / d)`` is the quotient as long as ``m * (M * d - 2**(16 + s)) < 2**(16 + s)``
-(Granlund and Montgomery), which :func:`divisor` sees to: no sum that can occur is rounded otherwise than the
-exact quotient is. It finds numbers for all divisors up to 185, and for most up to 256.
+A product by ``M = ceil(2**(16 + s) / d)`` gives the quotient of all m for which ``m * (M * d - 2**(16 + s))``
+is less than ``2**(16 + s)`` (Granlund and Montgomery). :func:`divisor` sees to that: no sum that can occur is
+rounded otherwise than the exact quotient is. It finds numbers for all divisors up to 185, and for most up to
+256.
 
 Averages of s8 are those of u8, which are 128 more::
 
@@ -103,7 +104,7 @@ def divisors(name: str, most: int) -> str:
     for d in range(1, most + 1):
         found = divisor(d)
         assert found is not None
-        numbers += [int(n) for n in found]  # type: ignore[call-overload]
+        numbers += [int(n) for n in found]
     return table(name, numbers)
 
 

@@ -7,9 +7,10 @@ happens along two axes, so that the columns can be added up first, once for all 
     bilinear, twice the size        2 x 1/2 + 2, not 4
 
 The columns of one row of results stay in the L1 cache as integers of 16 bits. Nothing is converted to f32: a
-sum of 256 bytes fits 16 bits, as does a byte times weights that add up to 256. Averages are divided and rounded
-as :mod:`relayout.kernels.reduce.rounding` does it. Linear weights are taken where they are multiples of powers
-of two, as those of 2, 4 or 8 times the size are, and of the half; they are integers then, and results exact.
+sum of 256 bytes fits 16 bits, as does a byte times weights that add up to 256. Averages are divided and
+rounded as :mod:`relayout.kernels.reduce.rounding` does it. Linear weights are taken where they are multiples
+of powers of two, as those of 2, 4 or 8 times the size are, and of the half; they are integers then, and
+results exact.
 
 Bytes become 16 bits without a shuffle, which processors have few ports for. A register of bytes is taken as
 words of two; the even bytes are their lower halves, the odd ones their upper halves ::
@@ -18,8 +19,8 @@ words of two; the even bytes are their lower halves, the odd ones their upper ha
     sum of odd bytes        sum of words >> 8
     sum of even bytes       sum of words - (sum of odd << 8)     modulo 2**16, which holds it
 
-So a row of columns is two rows in the stack, and what comes out are words again: even + (odd << 8). Neighbours
-are found by the parity of their distance. Bytes with a sign are those without, with 128 added.
+So a row of columns is two rows in the stack, and what comes out are words again: even + (odd << 8).
+Neighbours are found by the parity of their distance. Bytes with a sign are those without, with 128 added.
 
 Where a window reaches over the edge it adds bytes of padding, which are 0: from a row of padding, and from
 words to the left and right of the columns. Averages that leave padding out are divided by what is left.
@@ -57,8 +58,8 @@ Taps = tuple[tuple[int, int], ...]
 """Places along an axis, and their weights; a place of -1 is padding."""
 Finish = Callable[[Value, Value], Value]
 """What makes words of the sums of even and odd elements."""
-Sums = Callable[[Value, int], tuple[Value, Value]]
-"""The sums of even and odd elements from an address on, in so many words."""
+Sums = Callable[[Value, int, int], tuple[Value, Value]]
+"""The sums of even and odd elements, in so many words, so many elements behind an address."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,9 @@ def of_window(window: Window) -> Separable | None:
 
 
 def of_weights(
-    window: Window, rows: Sequence[Sequence[tuple[int, float]]], columns: Sequence[Sequence[tuple[int, float]]]
+    window: Window,
+    rows: Sequence[Sequence[tuple[int, float]]],
+    columns: Sequence[Sequence[tuple[int, float]]],
 ) -> Separable | None:
     """Sums of neighbours with weights that add up to 1; None where these are no small multiples of 2**-k.
 
@@ -213,7 +216,9 @@ def module(made: Separable, machine: Machine) -> str:
         numbers.append(sum(place >= 0 for place, _ in row))
     texts = [table(ROWS, numbers)]
     if made.columns:
-        texts.append(table(COLUMNS, [n for (place, one), (_, two) in made.columns for n in (place, one, two)]))
+        texts.append(
+            table(COLUMNS, [n for (place, one), (_, two) in made.columns for n in (place, one, two)])
+        )
     if made.divisor == "elements":
         texts.append(divisors(DIVISORS, made.taps))
     f = kernel(ENTRY, machine)
@@ -289,10 +294,10 @@ class _Block:
     def _down(self, src: Value, row: Value) -> None:
         """Add up the columns of a row of results."""
         b, made, step = self.b, self.made, self.step
-        entry, pointers, weights = self._entry(row), [], []
+        entry, pointers, weights, furthest = self._entry(row), [], [], constant(I64, 0)
         for k in range(len(made.rows[0])):
             offset = b.load(I64, b.gep(entry, 16 * k))
-            at = b.gep(src, offset)
+            at, furthest = b.gep(src, offset), b.smax(furthest, offset)
             pointers.append(b.select(b.icmp("slt", offset, 0), self.padding, at) if self.pads else at)
             if made.weighted:
                 weights.append(self._spread(b.load(I64, b.gep(entry, 16 * k + 8)), step // 2))
@@ -303,32 +308,60 @@ class _Block:
         whole = self.size // step * step
         if whole:
             b.loop(0, whole, step, turn)
-        if self.size > whole:
-            rest = [b.gep(at, whole) for at in pointers]
-            self._columns(rest, weights, b.gep(self.room, whole), self.size - whole)
+        if self.size == whole:
+            return
+        if whole:  # the last ones once more
+            last = self.size - step
+            self._columns([b.gep(at, last) for at in pointers], weights, self.room, step, first=last)
+            return
+        room = b.sub(b.add(b.ptrtoint(b.arguments[0]), self._end()), b.ptrtoint(b.gep(src, furthest)))
+        inside = b.icmp("sge", room, step)  # what follows is of the source, too
+        b.when(inside, lambda: self._columns(pointers, weights, self.room, self.size, beyond=True))
+        b.when(b.not_(inside), lambda: self._columns(pointers, weights, self.room, self.size))
+
+    def _end(self) -> int:
+        """The first byte behind all rows of this block, from the source on."""
+        loops = sum((loop.extent - 1) * max(0, loop.src) for loop in self.block.around)
+        height = self.made.height
+        return self.block.src + loops + (height.size - 1) * max(0, height.src) + self.size
 
     def _spread(self, number: Value, count: int) -> Value:
         return self.b.splat(self.b.trunc(number, I16), count)
 
-    def _columns(self, pointers: Sequence[Value], weights: Sequence[Value], to: Value, count: int) -> None:
-        """Those of a register, or of so many bytes and then padding."""
+    def _columns(
+        self,
+        pointers: Sequence[Value],
+        weights: Sequence[Value],
+        to: Value,
+        count: int,
+        first: int = 0,
+        beyond: bool = False,
+    ) -> None:
+        """Those of a register, or of so many bytes and then padding; ``first`` of them are in front.
+
+        With ``beyond`` a whole register may be read.
+        """
         b, step = self.b, self.step
         bytes_, pad = vector(step, I8), self.pad ^ 128 if self.signed else 0
         some = constant(bytes_, pad) if count < step else None
         even = odd = None
         for k, at in enumerate(pointers):
-            words = b.bitcast(
-                load_pieces(b, bytes_, at, pieces_of(0, count, 0, 1), rest=some), vector(step // 2, I16)
-            )
+            if beyond:
+                loaded = b.load(bytes_, at, 1)
+                loaded = b.shuffle(loaded, [k if k < count else step for k in range(step)], pad)
+            else:
+                loaded = load_pieces(b, bytes_, at, pieces_of(0, count, 0, 1), rest=some)
+            words = b.bitcast(loaded, vector(step // 2, I16))
             words = b.xor(words, -0x7F80) if self.signed else words
             high = b.lshr(words, 8)
             low = b.mul(b.and_(words, 255), weights[k]) if weights else words
             high = b.mul(high, weights[k]) if weights else high
             even = low if even is None else b.add(even, low)
             odd = high if odd is None else b.add(odd, high)
-        assert even is not None and odd is not None
+        assert even is not None
+        assert odd is not None
         even = even if weights else b.sub(even, b.shl(odd, 8))
-        for sums, place in ((even, self.front), (odd, self.front + 1)):
+        for sums, place in ((even, self.front + first), (odd, self.front + first + 1)):
             b.store(sums, self._place(to, place), 2)
 
     def _place(self, at: Value, element: int) -> Value:
@@ -350,13 +383,23 @@ class _Block:
 
     def _along(self, dst: Value, row: Value) -> None:
         """Write a row of results."""
-        b, made, x = self.b, self.made, self.made.width
+        b, made = self.b, self.made
         if made.columns:
             (self._twice if made.doubles(self.block) else self._weighted)(dst)
             return
-        elements = None
-        if made.divisor == "elements":
-            elements = b.load(I64, b.gep(self._entry(row), 16 * len(made.rows[0])))
+        if made.divisor != "elements":
+            self._segments_of(dst, None)
+            return
+        whole = len(made.rows[0])
+        elements = b.load(I64, b.gep(self._entry(row), 16 * whole))
+        full = b.icmp("eq", elements, whole)
+        b.when(full, lambda: self._segments_of(dst, constant(I64, whole)))
+        if self.pads:
+            b.when(b.not_(full), lambda: self._segments_of(dst, elements))
+
+    def _segments_of(self, dst: Value, elements: Value | None) -> None:
+        """A row of results, of columns of so many elements."""
+        b, x = self.b, self.made.width
         flat = x.stride == 1 and x.dst == self.each
         for segment in self._segments():
             several = segment.end - segment.first
@@ -381,7 +424,7 @@ class _Block:
         b, x = self.b, self.made.width
         places = [odd + k * x.dilation * self.each for k in range(x.kernel)]
 
-        def sums(at: Value, words: int) -> tuple[Value, Value]:
+        def sums(at: Value, words: int, first: int) -> tuple[Value, Value]:
             loaded: dict[int, Value] = {}
 
             def total(more: int) -> Value:
@@ -393,7 +436,7 @@ class _Block:
                     first = b.add(first, other)
                 return first
 
-            return total(0), total(1)
+            return total(first), total(first + 1)
 
         self._registers(at, to, size, sums, finish)
 
@@ -401,16 +444,18 @@ class _Block:
         """Results register by register."""
         b, step = self.b, min(self.step, 1 << max(1, (size - 1).bit_length()))
 
-        def store(i: Value | int, count: int, width: int) -> None:
-            words = finish(*sums(b.gep(at, i), width // 2))
-            found = b.bitcast(words, vector(width, I8))
-            store_pieces(b, found, b.gep(to, i), pieces_of(0, count, 0, 1))
+        def store(i: Value | int, count: int, first: int = 0) -> None:
+            words = finish(*sums(b.gep(at, i), step // 2, first))
+            found = b.bitcast(words, vector(step, I8))
+            store_pieces(b, found, b.gep(b.gep(to, i), first), pieces_of(0, count, 0, 1))
 
         whole = size // step * step
         if whole:
-            b.loop(0, whole, step, lambda i: store(i, step, step))
-        if size > whole:
-            store(whole, size - whole, step)
+            b.loop(0, whole, step, lambda i: store(i, step))
+        if whole and size > whole:  # the last ones once more
+            store(0, step, size - step)
+        elif size > whole:
+            store(0, size)
 
     def _divided(self, elements: Value | None, columns: int) -> Finish:
         """How sums of windows become bytes: divided by their size, or by so many columns of elements."""
@@ -425,9 +470,12 @@ class _Block:
             low, high = (divided(b, n, many, spread(b, by, count)) for n in (even, odd))
             return self._signed(b.or_(low, b.shl(high, 8)))
 
-        if elements is None:
-            d, by = made.taps, divisor(made.taps)
+        known = made.taps if elements is None else elements.number
+        if known is not None:
+            d = made.taps if elements is None else int(known) * columns
+            by = divisor(d)
         else:
+            assert elements is not None
             number = b.mul(elements, columns)
             d, by = b.trunc(number, I16), looked_up(b, DIVISORS, number)
         return finish
@@ -445,14 +493,12 @@ class _Block:
             place, *weights = (b.load(I64, b.gep(entry, 8 * k)) for k in range(3))
             at = b.gep(self.room, place, each)
 
-            def sums(at: Value, words: int) -> tuple[Value, Value]:
+            def sums(at: Value, words: int, first: int) -> tuple[Value, Value]:
                 kind = vector(words, I16)
                 found = []
-                for more in (0, 1):
+                for more in (first, first + 1):
                     one, two = (
-                        b.mul(
-                            b.load(kind, self._place(at, k * each + more), 2), self._spread(weight, words)
-                        )
+                        b.mul(b.load(kind, self._place(at, k * each + more), 2), self._spread(weight, words))
                         for k, weight in enumerate(weights)
                     )
                     found.append(b.add(one, two))

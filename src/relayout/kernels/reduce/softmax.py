@@ -20,10 +20,11 @@ sum rounds to 1, log(s) is still 2e-9.
 Results that would be subnormal numbers are zero: a masked score of -100 would become 4e-44, and whoever
 multiplies that takes a hundred times as long. It is nothing beside the sum of the row, which is 1.
 
-Results of bf16 and f16 have 8 and 11 bits, so that all this care would be lost. Theirs is the short exponential of
-:mod:`relayout.ir.exponential`, with 18 bits, and sums are compensated from so many terms on that they would lose
-more. What is rounded to the narrow type differs from the definition by less than 2**-15 of itself (bf16) or 2**-16
-(f16), so that results are within 0.51 and 0.54 units in their last place, where 0.5 is the best there is.
+Results of bf16 and f16 have 8 and 11 bits, so that all this care would be lost. Theirs is the short
+exponential of :mod:`relayout.ir.exponential`, with 18 bits, and sums are compensated from so many terms on
+that they would lose more. What is rounded to the narrow type differs from the definition by less than 2**-15
+of itself (bf16) or 2**-16 (f16), so that results are within 0.51 and 0.54 units in their last place, where
+0.5 is the best there is.
 
 Special values need no code: an infinite maximum makes NaN of ``x - m``, and a NaN anywhere makes the sum NaN.
 So a row of -inf alone is NaN, as in PyTorch; -inf among numbers is 0. Guarded, what is NaN is stored as 0.
@@ -36,9 +37,9 @@ from collections.abc import Callable
 
 from relayout.dtypes import DType, dtype
 from relayout.ir import math as functions
-from relayout.ir.exponential import LOG2_E, exp2
 from relayout.ir.builder import Function
 from relayout.ir.conversions import flushed
+from relayout.ir.exponential import LOG2_E, exp2
 from relayout.ir.kernel import kernel
 from relayout.ir.lanes import Lanes, lanes_of
 from relayout.ir.types import Value
@@ -108,6 +109,7 @@ def module(made: SoftmaxPlan, machine: Machine) -> str:
     together = ROWS if made.rows.longest <= SHORT_ROW else 1
     lanes = lanes_of(machine, made.src)
     held = made.held(lanes)
+    together = min(ROWS, 2 * HELD // held) if held else together
     for found in lines(f, made.rows, f.arguments[:2], lanes, held or UNROLL, together, UNROLL):
         found.tasks(_Passes(f, made, found, held > 0).write)
     return f.text()
@@ -122,7 +124,12 @@ class _Passes:
         self.stores = made.dst is F32 and not made.log
         self.holds = holds
         self.held: dict[int, Value] = {}  # what is known of the elements of each slot
-        keeps = not (self.stores or made.log or self.holds) and found.along and found.rows == 1 and made.rows.dense
+        keeps = (
+            not (self.stores or made.log or self.holds)
+            and found.along
+            and found.rows == 1
+            and made.rows.dense
+        )
         self.room: Value | None = None
         if keeps and made.rows.size <= MOST_KEPT:
             self.room, self.kept = f.alloca(4 * made.rows.size, LINE), Lanes(f, F32, F32)

@@ -23,8 +23,9 @@ on what source and destination have as neighbours (:mod:`relayout.kernels.reduce
 A task is one row of the output. The rows of its windows that are elements are known when it begins; within
 it, pixels at the left and right border go one by one, those between have all taps, which are written out.
 
-Sums of bytes are taken in 16 bits where these hold them, exactly, and averages that are bytes are rounded there
-(:mod:`relayout.kernels.reduce.rounding`). All others are taken row by row and then over rows, so that rounding
+Sums of bytes are taken in 16 bits where these hold them, exactly, and averages that are bytes are rounded
+there (:mod:`relayout.kernels.reduce.rounding`); where windows overlap they are those of
+:mod:`relayout.kernels.reduce.separable`. All others are taken row by row and then over rows, so that rounding
 errors don't grow with the whole window. A NaN in a window is its maximum.
 
 Traps: the last vector of a row steps back, it does not run over; and the odd elements are taken from a load
@@ -581,7 +582,11 @@ class _Block:
                 self._rounded(number, dst, slots, values)
                 return
             known = number.number
-            by = b.splat(b.sitofp(number, FLOAT), count) if known is None else constant(vector(count, FLOAT), known)
+            by = (
+                b.splat(b.sitofp(number, FLOAT), count)
+                if known is None
+                else constant(vector(count, FLOAT), known)
+            )
 
         for slot, value in zip(slots, map(self.vectors.real, values), strict=True):
             if by is not None:
@@ -614,7 +619,11 @@ class _Block:
             by = spread(b, looked_up(b, DIVISORS, number), count)
         assert by is not None
         for slot, value in zip(slots, values, strict=True):
-            n = b.add(value, b.mul(known, 128) if isinstance(known, Value) else 128 * known) if signed else value
+            n = (
+                b.add(value, b.mul(known, 128) if isinstance(known, Value) else 128 * known)
+                if signed
+                else value
+            )
             found = b.trunc(divided(b, n, known, by), I8)
             found = b.xor(found, -128) if signed else found
             store_pieces(b, found, b.gep(dst, slot.dst), pieces_of(0, count, 0, 1))
