@@ -20,6 +20,7 @@ from rich.console import Console
 
 import relayout as rl
 from relayout.bench import measure, pieces, plot
+from relayout.bench.drawn import drawn
 from relayout.bench.measure import COPY, OURS, Result, Spread, measured, spread
 from relayout.bench.overhead import Overhead, overheads
 from relayout.bench.particulars import particulars
@@ -81,6 +82,27 @@ class TestSuite:
             cases(groups=["resnet"])
         with pytest.raises(rl.LayoutError, match=r"none of \d+ cases has 'nothing'"):
             cases(texts=["nothing"])
+
+
+class TestDrawn:
+    def test_cases_are_well_formed_and_all_different(self):
+        found = drawn(200, seed=3)
+        assert len({str(case) for case in found}) == 200
+        for case in found:
+            assert 1 << 14 < case.bytes < 1 << 27, case
+            made = Attributes.make(case.dims, **case.attribute_values())
+            taking_part = made.taking_part(case.source.dtype, case.target.dtype).shape
+            assert {name for name, _ in taking_part} == {name for name, _ in case.attributes}, case
+        assert {case.src_dtype for case in found} >= {"f32", "bf16", "s8", "u8", "f16"}
+
+    def test_the_seed_says_which(self):
+        assert drawn(20, seed=1) == drawn(30, seed=1)[:20]
+        assert drawn(20, seed=1) != drawn(20, seed=2)
+
+    def test_they_take_the_place_of_the_suite(self):
+        lines = run("--list", "--random", "5", "--seed", "1", "--dtype", "s8").stdout.splitlines()
+        wanted = [case for case in drawn(5, seed=1) if "s8" in (case.src_dtype, case.dst_dtype)]
+        assert [line.partition("drawn")[2].strip() for line in lines] == [str(case) for case in wanted]
 
 
 class TestTranspositions:

@@ -24,8 +24,9 @@ from hypothesis import strategies as st
 import relayout as rl
 from relayout import views
 from relayout.dtypes import DTYPES
-from relayout.kernels.copy.problem import PASSES
+from relayout.kernels.copy.problem import PASSES, Move
 from relayout.kernels.copy.problem import moves as all_moves
+from relayout.loops.nest import Loop
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.engine import reorder_numpy
 from relayout.reorder.reference import reorder_by_definition
@@ -201,7 +202,7 @@ def test_every_kind_of_kernel_is_tested():
     steps = {"converted", "regrouped", "order"}  # made of several, of which one is nothing by itself
     known = {plan.kind for plan in base.WRITERS} - steps
     assert {kind for kind, _ in kinds} - steps == known
-    assert {kind for kind, dtype in kinds if dtype == "f32"} >= known - {"lines"}
+    assert {kind for kind, dtype in kinds if dtype == "f32"} >= known - {"lines", "words"}
 
 
 PAIRS = [
@@ -566,6 +567,7 @@ def test_packed_filters(blocks, taps, inner, dtype, off, cpu):
     runs = [Run(0), Run(off, (2, 0, 1))] if runs_here else []
     for src, dst in ((plain, packed), (packed, plain)):
         compare(src, dst, cpu=made, runs=runs, wish="regrouped")
+    compare(plain, packed, cpu=made, runs=runs, wish="words")
 
 
 @given(
@@ -622,6 +624,55 @@ def test_packed_filters_are_regrouped_where_one_instruction_does_it():
     for src, dst in ((plain, packed), (packed, plain)):
         assert compare(src, dst, cpu=x86("x86-64-v4")[0], runs=[], wish="regrouped").kinds == ("regrouped",)
         assert compare(src, dst, cpu=x86("x86-64-v3")[0], runs=[], wish="regrouped").kinds == ("transpose",)
+
+
+@given(
+    groups=st.integers(1, 24),
+    taps=st.integers(2, 12),
+    word=st.sampled_from((2, 4, 8)),
+    lines=st.integers(1, 3),
+    dtype=st.sampled_from(("s8", "s16", "f32")),
+    off=st.integers(0, 63),
+    cpu=st.sampled_from(("x86-64-v4", "host")),
+)
+@examples(60)
+def test_words_of_several_rows_are_put_together_to_lines(groups, taps, word, lines, dtype, off, cpu):
+    """Any number of groups: rows that end within a square, and groups that squares do not divide."""
+    out = 64 // word // (rl.dtype(dtype).bits // 8) * lines
+    dims = (out * 2, groups * word, taps)
+    packed = rl.MemoryDesc(dims, dtype, f"OIw{out}o{word}i")
+    made, runs_here = (None, True) if cpu == "host" else x86(cpu)
+    runs = [Run(0), Run(off, (2, 0, 1))] if runs_here else []
+    compare(rl.MemoryDesc(dims, dtype, "oiw"), packed, cpu=made, runs=runs, wish="words")
+
+
+def test_packed_filters_of_whole_lines_are_written_line_by_line():
+    packed, plain = (rl.MemoryDesc((32, 32, 3, 3), "bf16", tag) for tag in ("OIhw8i16o2i", "oihw"))
+    for cpu, kind in (("x86-64-v4", "words"), ("x86-64-v3", "transpose")):
+        assert compare(plain, packed, cpu=x86(cpu)[0], runs=[], wish="words").kinds == (kind,)
+
+
+def test_what_is_left_over_falls_to_all_parts_alike():
+    """Nests with fewer turns than parts: a line each, or three, wherever they come in the order of nests."""
+    turns = (1, 3, 1, 1, 5, 1)
+    size = 64 * sum(turns)
+    desc = rl.MemoryDesc((size,), "u8", "a")
+    starts = np.cumsum((0, *turns[:-1])) * 512
+    found = tuple(
+        Move((int(at), int(at)), (Loop(count, (512, 512)), Loop(3, (8, 8))), (8, 8))
+        for at, count in zip(starts, turns, strict=True)
+    )
+    made = native.Native(desc, desc, found, streaming=False)
+    assert len(made._plans) == len(turns)
+    source = np.ones(size, np.uint8)
+    for parts in (1, 2, 3, 4, 5, 12, 20):
+        written = []
+        for part in range(parts):
+            target = np.zeros(size, np.uint8)
+            made._kernel(source.ctypes.data, target.ctypes.data, 0, part, parts)
+            written.append(int(target.sum()) // 3)
+        assert sum(written) == sum(turns)
+        assert max(written) - min(written) <= 1, (parts, written)
 
 
 # -- what has gone wrong, or might --------------------------------------------------------------------------

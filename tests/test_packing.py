@@ -181,7 +181,7 @@ def test_weights_are_converted_in_whole_runs():
     given = {"dst_scale": (np.resize(SCALE, 512), 0)}
     src, dst = sides(dims, ("f32", "s8"), ("oihw", "OIhw4i16o4i"))
     (made,) = lowered(src, dst, attributes_of(src, dst, given).shape)
-    assert [step.kind for step in made.steps] == ["rows", "regrouped"]
+    assert [step.kind for step in made.steps] == ["rows", "words"]
     assert made.steps[0].rows.extent >= 144
     assert made.between <= packing.STEP_BUFFER_BITS
     assert "at a time" in str(made)

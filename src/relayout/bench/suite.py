@@ -153,6 +153,7 @@ def cases(
     groups: Sequence[str] = (),
     dtypes: Sequence[str] = (),
     texts: Sequence[str] = (),
+    several: Sequence[Case] | None = None,
 ) -> list[Case]:
     """Choose cases from the suite.
 
@@ -164,6 +165,8 @@ def cases(
         Only these groups, only cases with one of these data types on either side; empty: all.
     texts : sequence of str
         Only cases whose line has one of these texts in it; empty: all.
+    several : sequence of Case, optional
+        To choose from these rather than from the suite; they are of no group.
 
     Raises
     ------
@@ -178,9 +181,10 @@ def cases(
     for group in groups:
         if group not in GROUPS:
             raise LayoutError(f"there is no group {group!r}; the groups are {', '.join(GROUPS)}")
-    found = [
-        case for group, make in GROUPS.items() if not groups or group in groups for case in make(group, quick)
-    ]
+    found = list(several or ())
+    if several is None:
+        taken = [(group, make) for group, make in GROUPS.items() if not groups or group in groups]
+        found = [case for group, make in taken for case in make(group, quick)]
     chosen = [
         case
         for case in found

@@ -136,12 +136,15 @@ def _groups(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comp
         "relayout bench reorder --json reorder.json --plot reorder.svg",
         "relayout bench reorder --results all.jsonl --minutes 10   one more piece",
         "relayout bench reorder --results all.jsonl --minutes 0    what there is",
+        "relayout bench reorder --random 30 --seed 7      reorders of sizes that nobody has chosen",
         "relayout bench reorder --list",
     ),
 )
 @click.option("--quick", is_flag=True, help="A small suite: less than two minutes.")
 @click.option("--group", "groups", multiple=True, shell_complete=_groups, help="Only this group of cases.")
 @click.option("--dtype", "dtypes", multiple=True, type=DTYPE, help="Only cases with this data type.")
+@click.option("--random", "count", type=click.IntRange(min=1), help="So many drawn at random instead.")
+@click.option("--seed", default=0, show_default=True, help="Another number draws others.")
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0),
@@ -158,6 +161,8 @@ def reorder(
     quick: bool,
     groups: Sequence[str],
     dtypes: Sequence[str],
+    count: int | None,
+    seed: int,
     minutes: float | None,
     results: Path | None,
     texts: Sequence[str],
@@ -177,6 +182,7 @@ def reorder(
     it can be had in pieces, which are summed up together. What calls cost is left out then.
     """
     from relayout.bench import pieces, plot
+    from relayout.bench.drawn import drawn
     from relayout.bench.overhead import overheads
     from relayout.bench.report import as_json, show
     from relayout.bench.suite import cases
@@ -184,7 +190,8 @@ def reorder(
 
     settings = _settings(quick, threads, rounds, seconds, QUICK if quick else WHOLE)
     with misuse():
-        chosen = cases(quick, groups, [as_dtype(name).name for name in dtypes], texts)
+        several = drawn(count, seed) if count else None
+        chosen = cases(quick, groups, [as_dtype(name).name for name in dtypes], texts, several)
         plot_to = _plot_file(plot_path)
     if results is not None:
         check_writable(results)

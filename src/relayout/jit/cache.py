@@ -56,7 +56,6 @@ except ImportError:
     from hashlib import blake2b
 
 from relayout.environment import named_number
-from relayout.forking import lock
 
 __all__ = [
     *("REORDERS", "digest", "folder", "load", "ours", "save", "settled", "shrink", "sources", "stamp"),
@@ -294,9 +293,6 @@ def save(key: str, code: bytes) -> None:
     LayoutError
         ``RELAYOUT_CACHE_LIMIT`` is set, and no number of bytes.
     """
-    with lock():
-        import random  # with tempfile: takes longer to load than all kernels that a process finds here
-        import tempfile
     where = folder()
     limit = named_number("RELAYOUT_CACHE_LIMIT", f"number of bytes; write one in digits, such as {LIMIT}")
     if limit is None:
@@ -305,16 +301,29 @@ def save(key: str, code: bytes) -> None:
         return
     name = ""
     try:
-        handle, name = tempfile.mkstemp(prefix=f"{key}.", dir=where)
-        with os.fdopen(handle, "wb") as file:
+        name = f"{where}/{key}.{os.urandom(8).hex()}"
+        with open(name, "xb", opener=_private) as file:
             file.write(_seal(key, code) + code)
         os.replace(name, f"{where}/{key}")
     except OSError:
         if name:
             with contextlib.suppress(OSError):
                 os.unlink(name)
-    if random.random() * limit < LOOKS * _room(DIGEST + len(code)):
+    if _drawn() * limit < LOOKS * _room(DIGEST + len(code)):
         shrink(where, limit)
+
+
+# The modules random and tempfile take as long to load as a kernel takes to compile.
+
+
+def _drawn() -> float:
+    """A number from 0 to 1, drawn at random."""
+    return int.from_bytes(os.urandom(7), "big") / (1 << 56)
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file for this user alone."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o600)
 
 
 def _room(size: int) -> int:

@@ -176,8 +176,11 @@ def llvm() -> Any:
     Unsupported
         llvmlite can't be loaded; the message says why, and what to do about it.
     """
+    from relayout.targets.light import standing_in
+
     try:
-        import llvmlite.binding
+        with standing_in():
+            import llvmlite.binding
     except ImportError as error:
         why = f"llvmlite, which relayout needs, can't be imported ({error}); try pip install llvmlite"
         raise Unsupported(why) from None

@@ -15,6 +15,7 @@
 ``padded``      pixels of few channels that get zeros behind them
 ``pixels``      interleaving and its reverse: a few channels, or a few rows of a matrix
 ``packing``     conversion, then transposition, with a buffer between them
+``words``       packed filters written line by line
 ``regroup``     packed filters: words transposed, and bytes put in order in registers
 ``elements``    all else, an element at a time
 ``module``      all kernels of a reorder as one function: plans -> text
@@ -68,6 +69,9 @@ elements of the source I (columns), and that of the destination O (rows).
 ``regrouped``
     Filters packed in pairs or fours of channels, s8 ``oihw`` to ``OIhw4i16o4i``: a few channels of all taps
     lie together on both sides. A shuffle of a register puts them in order, and whole words are transposed.
+``words``
+    The same where words of the destination make whole lines: those of two rows are put together by one
+    shuffle, and squares of such pairs are turned over in registers, without a buffer.
 ``elements``
     All else, an element at a time.
 

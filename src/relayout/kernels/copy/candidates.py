@@ -23,7 +23,18 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 
-from relayout.kernels.copy import ESTIMATE, elements, packing, padded, patches, pixels, regroup, rows, tiling
+from relayout.kernels.copy import (
+    ESTIMATE,
+    elements,
+    packing,
+    padded,
+    patches,
+    pixels,
+    regroup,
+    rows,
+    tiling,
+    words,
+)
 from relayout.kernels.copy.plan import LINE_BITS, Facts, Plan
 from relayout.kernels.copy.problem import Move, order, simplified
 from relayout.loops.nest import Loop, split
@@ -32,7 +43,7 @@ from relayout.targets.machine import Machine, host
 __all__ = ["KINDS", "candidates", "cheapest", "lowered", "wishes"]
 
 KINDS: list[Callable[[Move, Facts], Iterator[Plan]]] = [
-    *(rows.plans, padded.plans, pixels.plans, packing.plans, regroup.plans),
+    *(rows.plans, padded.plans, pixels.plans, packing.plans, words.plans, regroup.plans),
     *(tiling.plans, patches.plans, elements.plans),
 ]
 """What offers plans for a nest; where costs are equal, the first."""

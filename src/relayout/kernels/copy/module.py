@@ -2,7 +2,8 @@
 
 ``void reorder(ptr source, ptr destination, ptr operands, i64 part, i64 parts)`` does one of so many equal
 shares of the work: of every nest, the part of its shared loop that falls to it. Parts are independent of each
-other. A nest too small to share is done by the last part.
+other. What is left over where a loop has no equal shares, or only one turn, falls to the parts in turn, nest
+after nest.
 
 Where a kernel streams, it is there twice: lines are completed only where the destination begins on one. And
 there is a second function then, ``cached``, in which none streams: for destinations whose lines are in the
@@ -11,9 +12,10 @@ caches anyhow, because the system has just handed them out, zeroed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
+from relayout.ir.builder import Builder
 from relayout.ir.kernel import kernel as kernel_function
 from relayout.ir.types import I64, Value, constant
 from relayout.kernels.copy import tiles, zeros
@@ -62,7 +64,7 @@ def _entry(name: str, plans: Sequence[Plan], machine: Machine, streamed: list[in
     f = kernel_function(name, machine)
     src, dst, ops, part, parts = f.arguments
     on_line = f.icmp("eq", f.and_(f.ptrtoint(dst), LINE - 1), 0)
-    off_line, following = f.not_(on_line), f.add(part, 1)
+    off_line = f.not_(on_line)
 
     def whole(k: int, first: Value, end: Value) -> None:
         ways = [(f"stream{k}", on_line), (f"move{k}", off_line)] if k in streamed else [(f"move{k}", None)]
@@ -70,13 +72,12 @@ def _entry(name: str, plans: Sequence[Plan], machine: Machine, streamed: list[in
             call = partial(f.call, kernel, src, dst, ops, first, end)
             call() if when is None else f.when(when, call)
 
-    for numbers in _together(plans):
+    groups = _together(plans)
+    deal = _dealt(f, part, parts) if len(groups) > 1 else _spread(f, part, parts)
+    for numbers in groups:
         plan = plans[numbers[0]]
-        units = -(-plan.extent // plan.unit)
-        first, end = (
-            f.smin(f.mul(f.udiv(f.mul(number, units), parts), plan.unit), plan.extent)
-            for number in (part, following)
-        )
+        share = deal(-(-plan.extent // plan.unit))
+        first, end = (f.smin(f.mul(unit, plan.unit), plan.extent) for unit in share)
         turns = max(1, TOGETHER_BYTES * plan.extent // max(1, sum(plans[k].nest.bytes for k in numbers)))
 
         def some(i: Value, numbers: Sequence[int] = numbers, turns: int = turns, end: Value = end) -> None:
@@ -90,6 +91,43 @@ def _entry(name: str, plans: Sequence[Plan], machine: Machine, streamed: list[in
         )
         f.when(f.icmp("slt", first, end), work)
     return f.text()
+
+
+def _spread(f: Builder, part: Value, parts: Value) -> Callable[[int], tuple[Value, Value]]:
+    """Shares of the only nest: from which unit on to which one, those that are one unit longer in between."""
+    following = f.add(part, 1)
+
+    def share(units: int) -> tuple[Value, Value]:
+        first, end = (f.udiv(f.mul(number, units), parts) for number in (part, following))
+        return first, end
+
+    return share
+
+
+def _dealt(f: Builder, part: Value, parts: Value) -> Callable[[int], tuple[Value, Value]]:
+    """Shares of one nest after the other: those of a nest that are one unit longer follow the last nest's.
+
+    Nests for what is left over have few units, often one. If each nest were shared by itself, all of these
+    would fall to the same part.
+    """
+    following = f.add(part, 1)
+    begins: Value = constant(I64, 0)  # the part that gets the next unit that is left over
+
+    def share(units: int) -> tuple[Value, Value]:
+        nonlocal begins
+        each, over = f.udiv(constant(I64, units), parts), f.urem(constant(I64, units), parts)
+        after = f.add(begins, over)
+        again = f.smax(f.sub(after, parts), 0)  # behind the last part comes the first one
+
+        def start(number: Value, begins: Value = begins) -> Value:
+            before = f.smin(f.smax(f.sub(number, begins), 0), over)
+            return f.add(f.mul(number, each), f.add(before, f.smin(number, again)))
+
+        found = start(part), start(following)
+        begins = f.select(f.icmp("slt", after, parts), after, again)
+        return found
+
+    return share
 
 
 def _together(plans: Sequence[Plan]) -> list[list[int]]:

@@ -33,7 +33,7 @@ from relayout.ir.types import Value, integer, vector
 from relayout.ir.vectors import cut, join_lanes
 from relayout.kernels.copy.plan import LANE_BITS
 
-__all__ = ["Network", "beside", "in_turn", "interleaved", "interleaved_at_once"]
+__all__ = ["Network", "beside", "in_turn", "interleaved", "interleaved_at_once", "square"]
 
 
 class Network:
@@ -166,6 +166,41 @@ def in_turn(b: Builder, registers: list[Value], rows: int, width: int) -> list[V
         unit *= 2
     made = [_in_order(b, x, unit, rows // count) for x in streams[0]]
     return [part for x in made for part in cut(b, x, min(x.type.count, whole))]
+
+
+def square(b: Builder, registers: Sequence[Value], unit: int) -> list[Value]:
+    """A square of units, of so many bits, turned over: register ``k`` becomes the ``k``-th units of all.
+
+    Registers have four lanes, and as many units as there are registers. Units are unpacked first, until a
+    lane is a piece of a column; then four times four lanes are turned over, in two steps. Eight registers
+    ``a`` to ``h`` of eight units::
+
+        a0 a1 | a2 a3 | ..      a0 b0 | a2 b2 | a4 b4 | a6 b6        a0 b0 | c0 d0 | e0 f0 | g0 h0
+        b0 b1 | b2 b3 | ..      a1 b1 | a3 b3 | a5 b5 | a7 b7   ..   a1 b1 | c1 d1 | e1 f1 | g1 h1
+    """
+    streams, wide = [[x] for x in registers], unit
+    while wide < LANE_BITS:
+        streams = [
+            [_unpacked(b, x, y, wide, upper) for x, y in zip(one, two, strict=True) for upper in (0, 1)]
+            for one, two in zip(streams[::2], streams[1::2], strict=True)
+        ]
+        wide *= 2
+    columns: dict[int, Value] = {}
+    per = LANE_BITS // unit
+    for k, (one, two, three, four) in enumerate(zip(*streams, strict=True)):
+        for half in (0, 2):  # two lanes of each
+            lanes = half, half + 1, half + 4, half + 5
+            above, below = _lanes(b, one, two, lanes), _lanes(b, three, four, lanes)
+            for lane in (0, 1):
+                picks = lane, lane + 2, lane + 4, lane + 6
+                columns[(half + lane) * per + k] = _lanes(b, above, below, picks)
+    return [columns[k] for k in range(len(registers))]
+
+
+def _lanes(b: Builder, one: Value, two: Value, picks: Sequence[int]) -> Value:
+    """Lanes of two registers."""
+    half = LANE_BITS // 2  # elements are no wider than a word of the processor
+    return _shuffled(b, one, two, half, [2 * lane + part for lane in picks for part in (0, 1)])
 
 
 def _in_order(b: Builder, x: Value, unit: int, rows: int) -> Value:

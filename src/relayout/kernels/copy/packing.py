@@ -19,6 +19,7 @@ from relayout.kernels.copy.cost import PASS_CYCLES, converting
 from relayout.kernels.copy.plan import (
     LANE_BITS,
     LINE_BITS,
+    UNUSUAL_CYCLES,
     Facts,
     Plan,
     Run,
@@ -36,6 +37,7 @@ from relayout.targets.machine import LINE, Machine
 __all__ = ["Converted", "ConvertedPlan", "plans"]
 
 STEP_BUFFER_BITS = 8 * (8 << 10)  # of the buffer between the two steps
+CODE = "looped", "unrolled"  # words for how much code there is
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,10 @@ class ConvertedPlan(Plan):
     def described(self) -> Iterator[str]:
         """Both steps."""
         yield f"{self.between // self.mid} elements at a time: {'; '.join(map(str, self.steps))}"
+
+    def choices(self) -> Iterator[str]:
+        """Those of its steps that are about their code."""
+        yield from (word for step in self.steps for word in step.choices() if word in CODE)
 
     def conversion(self) -> Iterator[str]:
         """That is said of the steps."""
@@ -93,7 +99,10 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
         around = tuple(rest_of(loop, part) for loop in around)
     around = tuple(loop for loop in around if loop.extent > 1)
     made = ConvertedPlan(nest, Run((inner,)), Run((outer,)), around, shared_of(around), steps=steps)
-    yield from costing(made, facts, steps[1].cost + PASS_CYCLES + converting(nest, LINE))
+    cost = steps[1].cost + PASS_CYCLES + converting(nest, LINE)
+    yield from costing(made, facts, cost)
+    if (longer := steps[1].at_length()) is not None:
+        yield from costing(replace(made, steps=(steps[0], longer)), facts, cost + UNUSUAL_CYCLES)
 
 
 def _in_turn(nest: Move, side: str, bits: int, most: int, box: Sequence[Loop] = ()) -> list[Loop]:

@@ -19,7 +19,17 @@ from relayout.targets.machine import LINE, Machine
 from relayout.targets.processors import count
 
 __all__ = [
-    *("BUFFER_BITS", "JOINED_BITS", "LANE_BITS", "LINE_BITS", "LONG_ROW_BITS", "Facts", "Plan", "Run"),
+    *(
+        "BUFFER_BITS",
+        "JOINED_BITS",
+        "LANE_BITS",
+        "LINE_BITS",
+        "LONG_ROW_BITS",
+        "UNUSUAL_CYCLES",
+        "Facts",
+        "Plan",
+        "Run",
+    ),
     *(
         "along",
         "costing",
@@ -228,6 +238,10 @@ class Plan:
     def narrows(self, machine: Machine) -> bool:
         """Whether narrow vectors are estimated to be faster."""
         return machine.halves and self.can_narrow(machine)
+
+    def at_length(self) -> Plan | None:
+        """The same with more code, which runs faster and takes longer to compile; None: there is none."""
+        return None
 
     @property
     def even(self) -> tuple[Loop, ...]:

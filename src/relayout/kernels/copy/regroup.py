@@ -23,7 +23,7 @@ from relayout.kernels.copy.problem import WIDEST, Move, moves_bits, simplified
 from relayout.loops.nest import Loop
 from relayout.records import dataclass, replace
 
-__all__ = ["Order", "OrderPlan", "Regrouped", "RegroupedPlan", "plans"]
+__all__ = ["ORDER_INSTRUCTIONS", "Order", "OrderPlan", "Regrouped", "RegroupedPlan", "following", "plans"]
 
 ORDER_INSTRUCTIONS = 3  # of a shuffle that picks bytes or half words out of two registers
 
@@ -72,14 +72,14 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
         if group > LINE_BITS or across is None:
             continue
         across = part_of(across, LINE_BITS // word)
-        on = _in_turn(nest, whole, group, STEP_BUFFER_BITS // across.extent, across)
+        on = following(nest, whole, group, STEP_BUFFER_BITS // across.extent, across)
         if Run(on).extent * group < LINE_BITS or across.extent * word < LINE_BITS // 4:
             continue
         made = _made(nest, facts, whole, (short, long, *on, across))
         yield from costing(made, facts, made.cost)
 
 
-def _in_turn(nest: Move, side: str, step: int, most: int, across: Loop) -> tuple[Loop, ...]:
+def following(nest: Move, side: str, step: int, most: int, across: Loop) -> tuple[Loop, ...]:
     """The loops that follow each other on a side from a step on, or parts of them, of so many bits."""
     found: list[Loop] = []
     while True:
