@@ -6,6 +6,9 @@ sides from 64 KiB to 16 MiB, each doubling as likely as the next one.
 
 >>> for case in drawn(3, seed=7):
 ...     print(case)
+s8:abcd -> s8:acdb 24x61x43x38
+bf16:nChw16c -> bf16:nchw 20x116x6x9
+s8:nChw32c -> s8:nchw 1x55x171x170
 """
 
 from __future__ import annotations

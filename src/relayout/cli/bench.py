@@ -136,7 +136,7 @@ def _groups(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comp
         "relayout bench reorder --json reorder.json --plot reorder.svg",
         "relayout bench reorder --results all.jsonl --minutes 10   one more piece",
         "relayout bench reorder --results all.jsonl --minutes 0    what there is",
-        "relayout bench reorder --random 30 --seed 7      reorders of sizes that nobody has chosen",
+        "relayout bench reorder --random 30 --seed 7   sizes that nobody has chosen",
         "relayout bench reorder --list",
     ),
 )
