@@ -188,6 +188,7 @@ def test_workers_without_room_for_a_block_are_refused_at_once(folder: Path, clie
 
 def test_memory_bounds_how_many_blocks_run_in_a_process() -> None:
     running._rooms.clear()
+    running._used.clear()
     used = running._resident()
     limit = int((used + 3.5 * (1 << 30)) / running.USABLE)
     room = running._room("a", limit, 1 << 30, 9)
@@ -318,3 +319,24 @@ def test_zarr_stores_are_converted_on_clusters(tmp_path: Path, client: Any) -> N
     assert files(tmp_path / "y.zarr") == files(tmp_path / "z.zarr")
     assert np.array_equal(zarr.open_array(tmp_path / "z.zarr")[:], array)
     shutil.rmtree(tmp_path / "z.zarr")
+
+
+def test_blocks_are_not_huge_to_come_out_even(tmp_path: Path) -> None:
+    """A block more than a multiple of the workers is no reason for one huge block each."""
+    np.save(tmp_path / "x.npy", np.zeros((33, 64, 64, 64), np.float32))
+    lazy = stores.open(tmp_path / "x.npy", format="nchw")
+    for workers in (1, 2, 4):
+        plan = stores.plan(
+            *(lazy, tmp_path / "y.chunks", "nhwc"),
+            chunks=(1, 64, 64, 64),
+            workers=workers,
+            threads=1,
+            rates=RATES,
+        )
+        assert plan.total >= 5
+        assert plan.passes[0].requests_read == lazy.grid.total
+
+
+def test_an_empty_array_is_planned(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((0, 6), np.float32))
+    assert stores.plan(tmp_path / "x.npy", tmp_path / "y.chunks", rates=RATES).run().complete

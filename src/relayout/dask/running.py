@@ -29,14 +29,12 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import dask
-import numpy as np
 from dask.base import get_scheduler
 
 from relayout.errors import LayoutError, TooLarge, Unsupported, described, spelled_bytes
 from relayout.forking import lock
-from relayout.stores.batch import Batch, batch_size, batches, end_session, run_batch
+from relayout.stores.batch import Batch, batch_size, batches, end_session, plan_of, run_batch
 from relayout.stores.planning import BASE, as_bytes
-from relayout.tensor import tensor
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -62,8 +60,9 @@ USABLE: Final = 0.8
 STEP: Final = 16 << 20
 """Bytes that a process takes are rounded up to these: a conversion that is resumed is planned alike."""
 
-SPARE: Final = 16 << 20
-"""Bytes that the kernels of a conversion take beside those that were compiled when a worker was asked."""
+SPARE: Final = 32 << 20
+"""Bytes that a conversion takes beside its blocks and what a worker had when it was asked: kernels, and what
+the allocator keeps in between."""
 
 EACH: Final = 2_000_000_000
 """Bytes for a worker that may take any number, where nothing is said about memory."""
@@ -132,6 +131,7 @@ def run(
     if window < 1:
         raise LayoutError(f"the window has 1 task or more, not {window}")
     with _engine(scheduler, window, retries, patience) as engine:
+        engine.check(max(one.memory for one in run.plan.passes))
         for one in run.plan.passes:
             size = batch_size(one, engine.workers()) if batch is None else batch
             recorder = _Recorder(run, progress)
@@ -313,7 +313,6 @@ class _Cluster:
 
     def work(self, several: Iterator[Batch], run: Run, one: Pass, recorder: _Recorder) -> None:
         """Do batches: as many as the window has room for are known to the scheduler."""
-        self._check_memory(one)
         places = max(1, (run.plan.memory - run.plan.base) // max(1, one.memory))
         ended: SimpleQueue[Future] = SimpleQueue()
         waiting: set[Future] = set()
@@ -394,13 +393,13 @@ class _Cluster:
             "what was done before is recorded, and can be resumed"
         )
 
-    def _check_memory(self, one: Pass) -> None:
+    def check(self, memory: int) -> None:
         """Refuse workers that have no room for a block, before anything is read."""
         for name, worker in self.client.scheduler_info(n_workers=-1)["workers"].items():
             limit = worker.get("memory_limit") or 0
             used = worker.get("metrics", {}).get("memory", 0)
-            if limit and used + one.memory > USABLE * limit:
-                raise LayoutError(_too_small(name, limit, used, one.memory))
+            if limit and used + memory > USABLE * limit:
+                raise LayoutError(_too_small(name, limit, used, memory))
 
 
 def _measured(dask_worker: Any) -> tuple[int, int, int]:
@@ -409,12 +408,11 @@ def _measured(dask_worker: Any) -> tuple[int, int, int]:
     Dask passes the worker.
     """
     with lock():  # what a block needs
-        from relayout.reorder import reorder
+        from relayout.reorder.ready import make_ready
         from relayout.stores import task, zarr  # noqa: F401
     with contextlib.suppress(Unsupported):
         zarr.package()
-    small = tensor(np.zeros((1, 17, 4, 4), np.float32), "nchw")
-    reorder(small, "nChw16c", dtype="f16", threads=1)
+    make_ready()
     return dask_worker.state.nthreads, _limit(dask_worker), _resident()
 
 
@@ -432,25 +430,27 @@ def _on_worker(batch: Batch, memory: int, places: int) -> list[Done] | LayoutErr
         from distributed import get_worker
     worker = get_worker()
     try:
-        with _room(str(worker.address), _limit(worker), memory, places):
+        with _room(f"{worker.address} {plan_of(batch).key}", _limit(worker), memory, places):
             return run_batch(batch)
     except LayoutError as error:
         return error
 
 
 _rooms: dict[tuple[str, int, int], threading.BoundedSemaphore] = {}
+_used: dict[str, int] = {}
 _rooms_lock = threading.Lock()
 
 
 def _room(name: str, limit: int, memory: int, places: int) -> threading.BoundedSemaphore:
     """As many places in this process as were planned, and as its memory has for blocks.
 
-    Dask's threads may be more.
+    Dask's threads may be more. What the process takes counts as it was before the first block of the
+    conversion: what blocks gave back may still be with the allocator, for the next ones.
     """
     with _rooms_lock:
         found = _rooms.get((name, memory, places))
         if found is None:
-            used = _resident()
+            used = _used.setdefault(name, _resident())
             there = int((USABLE * limit - used) // max(1, memory)) if limit else places
             if there < 1:
                 raise LayoutError(_too_small(name, limit, used, memory))
@@ -487,6 +487,9 @@ class _Local:
     def threads(self) -> int:
         """How many tasks run in this process at a time."""
         return 1 if self.name in ("processes", "synchronous") else self.workers()
+
+    def check(self, memory: int) -> None:
+        """Nothing: this process has no limit."""
 
     def processes(self) -> list[_Process]:
         """What runs blocks here: a process or several, which take what any process of ours takes."""

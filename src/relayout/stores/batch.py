@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from relayout.stores.run import Run
     from relayout.stores.task import Done
 
-__all__ = ["Batch", "Superseded", "batch_size", "batches", "end_session", "run_batch"]
+__all__ = ["Batch", "Superseded", "batch_size", "batches", "end_session", "plan_of", "run_batch"]
 
 SESSION: Final = "session"
 SECONDS: Final = 1.0
@@ -134,7 +134,7 @@ def run_batch(batch: Batch) -> list[Done]:
     LayoutError, OSError
         A block can't be converted; those before it are.
     """
-    plan = _plan(batch.plan)
+    plan = plan_of(batch)
     result = []
     with reused():
         for number in batch.numbers:
@@ -142,6 +142,11 @@ def run_batch(batch: Batch) -> list[Done]:
             result.append(plan.task(number).run())
     sync_files(name for done in result for name in done.files)
     return [done._replace(files=()) for done in result]
+
+
+def plan_of(batch: Batch) -> Plan:
+    """The plan that a batch belongs to; in a process it is read once."""
+    return _plan(batch.plan)
 
 
 @lru_cache(maxsize=4)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from math import ceil, gcd, lcm, prod
+from math import ceil, gcd, lcm, log, prod
 from typing import Final, NamedTuple
 
 from relayout.stores.grid import Cells, Grid
@@ -32,6 +32,10 @@ __all__ = ["ASSUMED", "Shape", "between", "fastest"]
 
 ASSUMED: Final = Rates(read=600e6, write=400e6, move=4e9, request=0.001)
 """What shapes are compared by: rates of a thread with a fast codec. Only their ratios matter."""
+
+ALIKE: Final = 1.1
+"""The ratio of two predicted times up to which the smaller blocks are taken: what is killed loses less, and
+one block more than a multiple of the threads is no reason for huge ones."""
 
 MOST_SHAPES: Final = 8000
 MOST_STEPS: Final = 400_000
@@ -71,11 +75,11 @@ def fastest(source: Cells, target: Cells, most: int, threads: int) -> Shape | No
     ((1024, 1024), 16, (1024, 256), 64)
     """
     found = sorted(
-        (shape.seconds(source, target, ASSUMED, threads), prod(shape.block), shape)
+        (_rank(shape.seconds(source, target, ASSUMED, threads)), shape.reads, prod(shape.block), shape)
         for shape in _shapes(source, target, most)
     )
     left = MOST_STEPS
-    for _, _, shape in found:
+    for *_, shape in found:
         steps = _largest(source, shape.block, target)
         if prod(steps[0]) * prod(steps[1]) > left:
             continue
@@ -92,6 +96,11 @@ def fastest(source: Cells, target: Cells, most: int, threads: int) -> Shape | No
         if left <= 0:
             break
     return None
+
+
+def _rank(seconds: float) -> int:
+    """Times that are alike have the same; those that are longer a larger one."""
+    return round(log(max(seconds, 1e-9), ALIKE))
 
 
 def _shapes(source: Cells, target: Cells, most: int) -> Iterator[Shape]:
