@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 import json
+import resource
 import sys
 import time
 from typing import Any
+
+
+def reserved(name: str, executor: Any, folder: str) -> int:
+    """Bytes that a process takes without data, measured as cubed's documentation recommends.
+
+    Threads share a process, whose memory cubed does not look at: that of this one, until now.
+    """
+    import cubed
+
+    if name == "processes":
+        measured: int = cubed.measure_reserved_mem(executor, work_dir=folder)
+        return measured
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def main(task: dict[str, Any]) -> dict[str, Any]:
@@ -20,12 +34,13 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
     workers = task["workers"]
     allowed = task["memory"] // workers
     codec = zarr.open(task["source"], mode="r").compressor
+    executor = create_executor(task["executor"], {"max_workers": workers})
     spec = cubed.Spec(
         work_dir=task["temporary"],
         allowed_mem=allowed,
-        reserved_mem=task.get("reserved", 100_000_000),  # the interpreter, which counts, too
+        reserved_mem=reserved(task["executor"], executor, task["temporary"]),
         zarr_compressor=None if codec is None else codec.get_config(),
-        executor=create_executor(task["executor"], {"max_workers": workers}),
+        executor=executor,
     )
     begin = time.perf_counter()
     x = cubed.from_zarr(task["source"], spec=spec)
