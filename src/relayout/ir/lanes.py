@@ -153,7 +153,8 @@ class Lanes:
         """
         if not self.ordered:
             return x
-        return self.b.add(self._turned(x), self._shift)
+        b, shift = self.b, self._shift
+        return b.select(b.icmp("slt", x, 0), b.sub(constant(x.type, 0x7FFF + shift), x), b.add(x, shift))
 
     def _as_stored(self, x: Value) -> Value:
         """The way back; there is one NaN."""

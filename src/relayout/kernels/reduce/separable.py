@@ -58,7 +58,9 @@ Taps = tuple[tuple[int, int], ...]
 """Places along an axis, and their weights; a place of -1 is padding."""
 Finish = Callable[[Value, Value], Value]
 """What makes words of the sums of even and odd elements."""
-Sums = Callable[[Value, int, int], tuple[Value, Value]]
+At = Value | int
+"""An address in the even half of the room, or a place among columns that are in registers."""
+Sums = Callable[[At, int, int], tuple[Value, Value]]
 """The sums of even and odd elements, in so many words, so many elements behind an address."""
 
 
@@ -246,6 +248,8 @@ class _Block:
         self.front, self.reach = made.reach(block)
         self.half = -(-(self.reach + 4 * self.step) // LINE) * LINE  # bytes of the even elements
         self.room = b.alloca(2 * self.half, LINE)
+        self.begin: At = self.room
+        self.kept: tuple[Value, Value] | None = None  # columns that are in registers
         self.pads = any(place < 0 for row in made.rows for place, _ in row)
         if self.pads:
             self.padding = b.alloca(self.size + self.step, LINE)
@@ -271,9 +275,7 @@ class _Block:
             src, dst = (b.gep(at, start) for at, start in zip(b.arguments[:2], block.starts, strict=True))
             for loop, k in zip((around[k] for k in order), found, strict=True):
                 src, dst = b.gep(src, k, loop.src), b.gep(dst, k, loop.dst)
-            row = found[order.index(len(around) - 1)]
-            self._down(src, row)
-            self._along(dst, row)
+            self._row(src, dst, found[order.index(len(around) - 1)])
 
         tasks(b, prod(loop.extent for loop in around), task)
 
@@ -291,16 +293,45 @@ class _Block:
         """What the table says of a row of results."""
         return self.b.gep(Value(f"@{ROWS}", PTR), row, 8 * (2 * len(self.made.rows[0]) + 1))
 
-    def _down(self, src: Value, row: Value) -> None:
-        """Add up the columns of a row of results."""
-        b, made, step = self.b, self.made, self.step
+    def _row(self, src: Value, dst: Value, row: Value) -> None:
+        """A row of results, whose columns are in registers where one holds them and may be loaded."""
+        b, made = self.b, self.made
         entry, pointers, weights, furthest = self._entry(row), [], [], constant(I64, 0)
         for k in range(len(made.rows[0])):
             offset = b.load(I64, b.gep(entry, 16 * k))
             at, furthest = b.gep(src, offset), b.smax(furthest, offset)
             pointers.append(b.select(b.icmp("slt", offset, 0), self.padding, at) if self.pads else at)
             if made.weighted:
-                weights.append(self._spread(b.load(I64, b.gep(entry, 16 * k + 8)), step // 2))
+                weights.append(self._spread(b.load(I64, b.gep(entry, 16 * k + 8)), self.step // 2))
+
+        def by_way_of_the_stack() -> None:
+            self._down(pointers, weights)
+            self._along(dst, row)
+
+        def at_once() -> None:
+            self.kept, self.begin = self._added(pointers, weights, self.size, True), 0
+            self._along(dst, row)
+            self.kept, self.begin = None, self.room
+
+        if self.size > self.step or not self._flat:
+            by_way_of_the_stack()
+            return
+        room = b.sub(b.add(b.ptrtoint(b.arguments[0]), self._end()), b.ptrtoint(b.gep(src, furthest)))
+        inside = b.icmp("sge", room, self.step)  # what follows is of the source, too
+        b.when(inside, at_once)
+        b.when(b.not_(inside), by_way_of_the_stack)
+
+    @property
+    def _flat(self) -> bool:
+        """Whether results are made register by register, whatever pixels they belong to."""
+        made, x = self.made, self.made.width
+        if made.columns:
+            return made.doubles(self.block) and self.each % self.step > 0
+        return x.stride == 1 and x.dst == self.each
+
+    def _down(self, pointers: Sequence[Value], weights: Sequence[Value]) -> None:
+        """Add up the columns of a row of results."""
+        b, step = self.b, self.step
 
         def turn(i: Value) -> None:
             self._columns([b.gep(at, i) for at in pointers], weights, b.gep(self.room, i), step)
@@ -314,10 +345,7 @@ class _Block:
             last = self.size - step
             self._columns([b.gep(at, last) for at in pointers], weights, self.room, step, first=last)
             return
-        room = b.sub(b.add(b.ptrtoint(b.arguments[0]), self._end()), b.ptrtoint(b.gep(src, furthest)))
-        inside = b.icmp("sge", room, step)  # what follows is of the source, too
-        b.when(inside, lambda: self._columns(pointers, weights, self.room, self.size, beyond=True))
-        b.when(b.not_(inside), lambda: self._columns(pointers, weights, self.room, self.size))
+        self._columns(pointers, weights, self.room, self.size)
 
     def _end(self) -> int:
         """The first byte behind all rows of this block, from the source on."""
@@ -335,12 +363,16 @@ class _Block:
         to: Value,
         count: int,
         first: int = 0,
-        beyond: bool = False,
     ) -> None:
-        """Those of a register, or of so many bytes and then padding; ``first`` of them are in front.
+        """Store those of a register, or of so many bytes and then padding; ``first`` of them are in front."""
+        found = self._added(pointers, weights, count)
+        for sums, place in zip(found, (self.front + first, self.front + first + 1), strict=True):
+            self.b.store(sums, self._place(to, place), 2)
 
-        With ``beyond`` a whole register may be read.
-        """
+    def _added(
+        self, pointers: Sequence[Value], weights: Sequence[Value], count: int, beyond: bool = False
+    ) -> tuple[Value, Value]:
+        """Even and odd columns of a register; with ``beyond`` more than ``count`` bytes may be read."""
         b, step = self.b, self.step
         bytes_, pad = vector(step, I8), self.pad ^ 128 if self.signed else 0
         some = constant(bytes_, pad) if count < step else None
@@ -360,13 +392,34 @@ class _Block:
             odd = high if odd is None else b.add(odd, high)
         assert even is not None
         assert odd is not None
-        even = even if weights else b.sub(even, b.shl(odd, 8))
-        for sums, place in ((even, self.front + first), (odd, self.front + first + 1)):
-            b.store(sums, self._place(to, place), 2)
+        return even if weights else b.sub(even, b.shl(odd, 8)), odd
 
     def _place(self, at: Value, element: int) -> Value:
         """Where the sum of a column is, from an address in the even half of the room on."""
         return self.b.gep(at, element % 2 * self.half + element // 2 * 2)
+
+    def _ahead(self, at: At, count: Value | int, step: int = 1) -> At:
+        """So many steps of elements further."""
+        if not isinstance(at, int):
+            return self.b.gep(at, count, step)
+        number = count if isinstance(count, int) else count.number
+        assert isinstance(number, int)
+        return at + number * step
+
+    def _sums(self, at: At, element: int, words: int) -> Value:
+        """Every other column, so many of them from an element on."""
+        if not isinstance(at, int):
+            return self.b.load(vector(words, I16), self._place(at, element), 2)
+        assert self.kept is not None
+        (even, odd), lanes, made = self.kept, self.step // 2, self.made
+        columns = [at + element - self.front + 2 * k for k in range(words)]
+        if made.columns:  # the first one and the last one are there once more
+            inside = [c + self.each * ((c < 0) - (c >= self.size)) for c in columns]
+            return self.b.shuffle(
+                even, [c // 2 + c % 2 * lanes if 0 <= c < self.size else -1 for c in inside], odd
+            )
+        picks = [c // 2 if 0 <= c < self.size else lanes for c in columns]
+        return self.b.shuffle(odd if columns[0] % 2 else even, picks, self.pad * len(made.rows[0]))
 
     # -- results --------------------------------------------------------------------------------------------
 
@@ -400,37 +453,33 @@ class _Block:
     def _segments_of(self, dst: Value, elements: Value | None) -> None:
         """A row of results, of columns of so many elements."""
         b, x = self.b, self.made.width
-        flat = x.stride == 1 and x.dst == self.each
         for segment in self._segments():
             several = segment.end - segment.first
             finish = self._divided(elements, segment.columns)
-            at, to = (
-                b.gep(self.room, segment.first * x.stride * self.each),
-                b.gep(dst, segment.first * x.dst),
-            )
-            if flat:
-                odd = segment.first * self.each % 2
-                at = b.gep(self.room, segment.first * self.each - odd)
-                self._windows(at, to, several * self.each, finish, odd)
+            first, to = segment.first * x.stride * self.each, b.gep(dst, segment.first * x.dst)
+            at = self._ahead(self.begin, first - first % 2)
+            if self._flat:
+                self._windows(at, to, several * self.each, finish, first % 2)
                 continue
 
-            def pixel(i: Value, at: Value = at, to: Value = to, finish: Finish = finish) -> None:
-                self._windows(b.gep(at, i, x.stride * self.each), b.gep(to, i, x.dst), self.each, finish)
+            def pixel(i: Value, at: At = at, to: Value = to, finish: Finish = finish) -> None:
+                begin = self._ahead(at, i, x.stride * self.each)
+                self._windows(begin, b.gep(to, i, x.dst), self.each, finish)
 
             b.loop(0, several, 1, pixel)
 
-    def _windows(self, at: Value, to: Value, size: int, finish: Finish, odd: int = 0) -> None:
+    def _windows(self, at: At, to: Value, size: int, finish: Finish, odd: int = 0) -> None:
         """So many results, one window each, the first of which begins ``odd`` elements behind an address."""
         b, x = self.b, self.made.width
         places = [odd + k * x.dilation * self.each for k in range(x.kernel)]
 
-        def sums(at: Value, words: int, first: int) -> tuple[Value, Value]:
+        def sums(at: At, words: int, first: int) -> tuple[Value, Value]:
             loaded: dict[int, Value] = {}
 
             def total(more: int) -> Value:
                 for place in places:
                     if place + more not in loaded:
-                        loaded[place + more] = b.load(vector(words, I16), self._place(at, place + more), 2)
+                        loaded[place + more] = self._sums(at, place + more, words)
                 first, *others = (loaded[place + more] for place in places)
                 for other in others:
                     first = b.add(first, other)
@@ -440,12 +489,12 @@ class _Block:
 
         self._registers(at, to, size, sums, finish)
 
-    def _registers(self, at: Value, to: Value, size: int, sums: Sums, finish: Finish) -> None:
+    def _registers(self, at: At, to: Value, size: int, sums: Sums, finish: Finish) -> None:
         """Results register by register."""
         b, step = self.b, min(self.step, 1 << max(1, (size - 1).bit_length()))
 
         def store(i: Value | int, count: int, first: int = 0) -> None:
-            words = finish(*sums(b.gep(at, i), step // 2, first))
+            words = finish(*sums(self._ahead(at, i), step // 2, first))
             found = b.bitcast(words, vector(step, I8))
             store_pieces(b, found, b.gep(b.gep(to, i), first), pieces_of(0, count, 0, 1))
 
@@ -493,12 +542,11 @@ class _Block:
             place, *weights = (b.load(I64, b.gep(entry, 8 * k)) for k in range(3))
             at = b.gep(self.room, place, each)
 
-            def sums(at: Value, words: int, first: int) -> tuple[Value, Value]:
-                kind = vector(words, I16)
+            def sums(at: At, words: int, first: int) -> tuple[Value, Value]:
                 found = []
                 for more in (first, first + 1):
                     one, two = (
-                        b.mul(b.load(kind, self._place(at, k * each + more), 2), self._spread(weight, words))
+                        b.mul(self._sums(at, k * each + more, words), self._spread(weight, words))
                         for k, weight in enumerate(weights)
                     )
                     found.append(b.add(one, two))
@@ -519,15 +567,13 @@ class _Block:
     def _twice(self, dst: Value) -> None:
         """Two pixels of each column: a quarter of the one before or behind, and three of its own."""
         b, each, step, row = self.b, self.each, self.step, self.made.width.dst
-        self._repeat_ends()
+        if self.kept is None:
+            self._repeat_ends()
 
-        def pair(at: Value, words: int = step // 2) -> tuple[Value, Value]:
-            kind = vector(words, I16)
+        def pair(at: At, words: int = step // 2) -> tuple[Value, Value]:
             before, behind = [], []
             for more in (0, 1):
-                left, own, right = (
-                    b.load(kind, self._place(at, self.front + more + k * each), 2) for k in (-1, 0, 1)
-                )
+                left, own, right = (self._sums(at, self.front + more + k * each, words) for k in (-1, 0, 1))
                 own = b.mul(own, 3)
                 before.append(b.add(left, own))
                 behind.append(b.add(own, right))
@@ -560,14 +606,14 @@ class _Block:
                     x = b.load(words, self._place(self.room, source + place), 2)
                     b.store(x, self._place(self.room, target + place), 2)
 
-    def _interleaved(self, dst: Value, pair: Callable[[Value], tuple[Value, Value]]) -> None:
+    def _interleaved(self, dst: Value, pair: Callable[[At], tuple[Value, Value]]) -> None:
         """Both pixels of columns that are shorter than a register, in turn."""
         b, each, step = self.b, self.each, self.step
         size = min(each, 8)
         parts, group = vector(step // size, integer(8 * size)), each // size
 
         def turn(i: Value | int, count: int) -> None:
-            found = [b.bitcast(x, parts) for x in pair(b.gep(self.room, i))]
+            found = [b.bitcast(x, parts) for x in pair(self._ahead(self.begin, i))]
             places = [
                 p * group + k + side * parts.count
                 for p in range(step // each)
