@@ -6,7 +6,8 @@ record, and of each row one record after the other::
     limb 0 of all inputs | limb 1 | limb 2 | 2**e, and what each sum begins with
 
 A sum begins with minus the zero point times the sum of the limbs. Where all zero points are alike that is
-stored; else it is minus the sum alone, and the product multiplies.
+stored; else it is minus the sum alone, and the product multiplies. Where sums of all limbs are added up as
+whole numbers (:attr:`Plan.fits`), the first of them begins with what is for all.
 
 Weights have several registers of outputs *side by side*: ``AB64a8b`` has a word of each of 64 outputs, four
 registers, before the next eight inputs. So words of the source, each spread over a register, are loaded once
@@ -21,9 +22,10 @@ from relayout.dtypes import dtype
 from relayout.kernels.conv.tile import registers_of
 from relayout.targets.machine import Machine
 
-__all__ = ["GROUP", "LIMBS", "Plan", "chunk_of", "lines_of", "side_of", "weights_text"]
+__all__ = ["GROUP", "LIMBS", "NEAR", "Plan", "chunk_of", "lines_of", "side_of", "weights_text"]
 
 LIMBS = 3  # bytes into which an f32 is cut
+NEAR = 22  # bits of an element in front of its point, as limbs hold it
 MOST = 128  # inputs of a chunk: the fewer, the closer they are to the largest of them
 GROUP = 8  # inputs that are read at once: those of a word of 4-bit weights
 SIDES = 4, 2, 1  # registers of outputs that may be side by side
@@ -162,6 +164,16 @@ class Plan(NamedTuple):
     def blocks(self) -> int:
         """Blocks of an output."""
         return -(-self.chunks // self.each)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the sums of all limbs of a chunk are one whole number below 2**31.
+
+        An element is at most 2**22, a weight of 4 bits 8 from the usual zero point. Then a chunk begins with
+        one number in place of one for each limb.
+        """
+        largest = self.chunk * self.zero << NEAR
+        return self.limbs == LIMBS and not self.zeros and largest < 1 << 31
 
     @property
     def record(self) -> int:

@@ -7,9 +7,16 @@ number of threads.
 
 A tile (:attr:`.plan.Plan.tile`) is some registers of outputs by some rows. Its sums are those of all limbs; a
 word of the source serves all of its registers, and weights that have been taken apart all of its
-rows. The sums of three limbs become one f32 with two roundings::
+rows. The sums of three limbs become one f32 with two roundings, or with one::
 
     2**16 sum2 + (sum0 + 2**8 sum1)        in brackets: whole numbers below 2**31
+    (2**16 sum2 + sum0 + 2**8 sum1)        where all of it is (:attr:`.plan.Plan.fits`): 4 bits, short chunks
+
+**One row is read as a stream.** Weights are loaded in the order of their addresses, between the products: a
+piece of assembly that may write to memory keeps LLVM from loading those of a whole chunk first, which takes up
+to 1.4 times as long. Processors follow a stream up to the end of its page; so in each turn a line two pages
+further is asked for. To ask for all lines takes up to 1.7 times as long, since they take the place of what is
+read (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -30,11 +37,12 @@ from relayout.kernels.blockwise.plan import Plan
 __all__ = ["PRODUCT", "product_text"]
 
 PRODUCT = "product"
-AHEAD = 12 << 10  # bytes: so far in front of what is read weights are asked for, three pages further
-NEAR = 2
-"""The cache that they are asked into, as LLVM counts: the second. The first has too few misses at a time."""
 LOWER = 0x0F0F0F0F
-UNROLLED = 96  # dot products of a turn of the loop over the words of a chunk, at most
+AHEAD = 8 << 10  # bytes: so far in front of what is read a line is asked for, in each turn over words
+SCALES_AHEAD = 512  # bytes: the same for scales, in each chunk
+NEAR = 2  # the cache that it is asked into, as LLVM counts: the second
+UNROLLED = 48  # dot products of a turn of the loop over the words of a chunk, at most
+BARRIER = 'call void asm sideeffect "", "~{memory}"()'
 
 
 def product_text(plan: Plan) -> str:
@@ -145,7 +153,12 @@ class _Writer:
         block = b.udiv(c, plan.each)
         weights = [b.gep(at.weights, c, plan.chunk // plan.word * plan.line) for at in several]
         ends = [b.gep(x, plan.limbs * plan.chunk) for x in sources]
-        begin = [self.everywhere(b.gep(end, 4 + 4 * k)) for end in ends for k in range(plan.limbs)]
+        nothing = constant(self.whole, 0)
+        begin = [
+            nothing if k and plan.fits else self.everywhere(b.gep(end, 4 + 4 * k))
+            for end in ends
+            for k in range(plan.limbs)
+        ]
         found: list[Value] = []  # of each register, of each row, of each limb
         for at in several:
             if at.zeros is None:
@@ -170,9 +183,9 @@ class _Writer:
         for at in several:
             size = dtype(plan.scale).bits // 8
             scales = b.gep(at.scales, block, size * plan.lanes * plan.side)
-            if self.asks:
-                b.prefetch(b.gep(scales, self.ahead), NEAR)
             kind = dtype(plan.scale)
+            if self.streams and at is several[0]:
+                b.prefetch(b.gep(scales, SCALES_AHEAD), NEAR)
             scale = to_f32(b, b.load(vector(plan.lanes, integer(kind.bits)), scales, size), kind)
             for factor in factors:
                 one = self.joined([next(made) for _ in range(plan.limbs)])
@@ -186,9 +199,11 @@ class _Writer:
         b, plan = self.b, self.plan
         found = list(found)
         for number in range(count):
+            if self.streams:
+                b.line(BARRIER)
             words = [b.load(self.whole, b.gep(x, number * plan.line), 4) for x in weights]
-            for x in weights if self.asks else ():
-                b.prefetch(b.gep(x, number * plan.line + AHEAD), NEAR)
+            if self.streams and not number:
+                b.prefetch(b.gep(weights[0], AHEAD), NEAR)
             halves = [words]
             if plan.bits == 4:
                 halves = [
@@ -205,16 +220,9 @@ class _Writer:
         return found
 
     @property
-    def asks(self) -> bool:
-        """Whether weights are asked for in advance: where they are read once, and little is computed."""
+    def streams(self) -> bool:
+        """Whether weights are read once, as fast as memory gives them."""
         return self.plan.rows <= self.plan.tile[1]
-
-    @property
-    def ahead(self) -> int:
-        """Bytes in front of which scales are asked for: as many blocks as weights are."""
-        plan = self.plan
-        weights = max(1, plan.block // plan.word) * plan.line
-        return max(1, AHEAD // weights) * dtype(plan.scale).bits // 8 * plan.lanes * plan.side
 
     def joined(self, limbs: Sequence[Value]) -> Value:
         """The sums of all limbs as one, in f32."""
@@ -223,6 +231,8 @@ class _Writer:
             return b.sitofp(limbs[0], FLOAT)
         low, middle, high = limbs
         low = b.add(low, b.shl(middle, 8))
+        if self.plan.fits:
+            return b.sitofp(b.add(low, b.shl(high, 16)), FLOAT)
         return b.fmuladd(b.sitofp(high, FLOAT), constant(self.sum, 65536.0), b.sitofp(low, FLOAT))
 
     def everywhere(self, pointer: Value) -> Value:

@@ -24,12 +24,11 @@ from relayout.ir.conversions import from_f32, to_f32
 from relayout.ir.kernel import kernel, tasks
 from relayout.ir.types import FLOAT, I8, I32, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, pieces_of, reduce
-from relayout.kernels.blockwise.plan import GROUP, Plan
+from relayout.kernels.blockwise.plan import GROUP, NEAR, Plan
 
 __all__ = ["SOURCE", "source_text"]
 
 SOURCE = "limbs"
-NEAR = 22  # bits of an element in front of its point, as limbs hold it
 LEAST = 22  # the smallest exponent, as f32 stores it, whose factors are normal numbers
 INFINITE = 0x7F800000
 ONE_LIMB = 127.0
@@ -86,7 +85,7 @@ def _chunk(b: Function, plan: Plan, src: Value, to: Value, valid: int = 0) -> No
         factor = b.real(b.shl(b.sub(exponent, NEAR - 1), 23))
     factor = b.select(b.icmp("ult", largest, INFINITE), factor, float("nan"))
     spread = b.splat(times, width)
-    totals = [constant(whole, 0)] * plan.limbs
+    totals = [constant(whole, 0)] * (1 if plan.fits else plan.limbs)
     evens = [k + at for k in range(0, width, GROUP) for at in (0, 2, 4, 6, 1, 3, 5, 7)]
     for number in range(plan.chunk // width):
         at = number * width
@@ -95,9 +94,12 @@ def _chunk(b: Function, plan: Plan, src: Value, to: Value, valid: int = 0) -> No
                 b.store(constant(vector(width, I8), 0), b.gep(to, limb * plan.chunk + at), 1)
             continue
         q = from_f32(b, b.fmul(found[number], spread), dtype("s32"))
+        if plan.fits:
+            totals = [b.add(totals[0], q)]
         for limb in range(plan.limbs):
             narrow = b.trunc(q, I8)
-            totals[limb] = b.add(totals[limb], b.sext(narrow, I32))
+            if not plan.fits:
+                totals[limb] = b.add(totals[limb], b.sext(narrow, I32))
             q = b.ashr(b.add(q, 128), 8) if limb + 1 < plan.limbs else q
             if plan.bits == 4:  # a word of weights has the inputs of even number in its lower halves
                 narrow = b.shuffle(narrow, evens)
