@@ -18,6 +18,7 @@ import pytest
 import relayout as rl
 from elementwise import check
 from relayout import MemoryDesc
+from relayout.kernels.conv.arithmetic import FLOATS, NEON_BF16
 from relayout.ops.recurrent import DIRECTIONS
 from relayout.records import replace
 from relayout.targets.machine import host, machine
@@ -26,6 +27,8 @@ from test_recurrent import KINDS, arrays, layer, runs_code
 
 plan_ = importlib.import_module("relayout.kernels.recurrent.plan")
 program_ = importlib.import_module("relayout.primitives.recurrent_program")
+module_ = importlib.import_module("relayout.kernels.recurrent.module")
+compile_ = importlib.import_module("relayout.jit.compile")
 
 TIME, BATCH = 4, 3
 CLOSE = 2e-5  # a few roundings of f32, and activations
@@ -160,3 +163,22 @@ def test_training_rounds_nothing() -> None:
     made = layer("lstm", 3, 2, 6, 8, dtype="bf16", workspace=True)
     assert made.rounds == ""
     check(made, arrays=arrays(made))
+
+
+@runs_code
+@pytest.mark.parametrize("kind", ["rnn", "lstm", "gru", "lbr_gru"])
+def test_instructions_of_aarch64_compute_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what they do, on registers of four sums; and there is machine code with them."""
+    monkeypatch.setattr(program_, "multiplies", lambda rounds, _: NEON_BF16 if rounds else FLOATS)
+    with on("x86-64-v2"):
+        made = narrow(kind, TIME, 5, 19)
+        data = arrays(made)
+        assert "bfdot" in made._cost()[1]
+        found, wanted = called(made, data), made.reference(**data)
+        plan = program_._Lowering(made).recurrence(0)
+    np.testing.assert_allclose(found["dst_layer"], wanted.dst_layer, atol=FLIPPED)
+    arm = machine("neoverse-v1", "aarch64-unknown-linux-gnu")
+    code = compile_.assemble(module_.module(replace(plan, machine=arm)), arm)
+    assert code[:4] == b"\x7fELF"
+    words = np.frombuffer(code[: len(code) // 4 * 4], np.uint32)
+    assert ((words & 0xFFE0FC00) == 0x6E40FC00).any()  # bfdot v.4s, v.8h, v.8h
