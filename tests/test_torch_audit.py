@@ -390,7 +390,7 @@ def test_functions_are_models() -> None:
         rt.audit(nn.LazyConv2d(4, 3), pictures())
 
 
-@pytest.mark.filterwarnings("ignore:.*jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*jit:DeprecationWarning", "ignore:.*jit:FutureWarning")  # 2.13, 2.15
 def test_inference_mode_and_scripts() -> None:
     model = Around(lambda x: x.softmax(1)).eval().to(memory_format=LAST)
     with torch.inference_mode():
