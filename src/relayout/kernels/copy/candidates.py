@@ -95,6 +95,9 @@ def wishes(
 
     For every word, the cheapest plans that have it, of every kind, through the caches and around them: so
     each way to do something takes part in the contest, together with what suits it best.
+
+    Not around the caches, though, where tensors fit them (``streaming`` is false): a contest would not see
+    what that costs whoever reads the destination next.
     """
     offered = _offered(found, machine, streaming)
     if offered is None:
@@ -106,7 +109,7 @@ def wishes(
     ways = (*kinds, "cached", "streamed")
     for wish in (*words, *(f"{word}, {way}" for way in ways for word in words if word != way)):
         made = _chosen(offered, wish)
-        if _cost(made) <= most:
+        if _cost(made) <= most and (streaming or not any(plan.stream for plan in made)):
             known.setdefault(made, wish)
     return known
 
