@@ -96,3 +96,43 @@ def test_scripts_of_peers_import_nothing_of_relayout() -> None:
     for path in rechunking.SCRIPTS.glob("with_*.py"):
         if path.name not in ("with_relayout.py", "with_copy.py"):
             assert "relayout" not in path.read_text().replace("Relayout", ""), path
+
+
+def test_scaling_is_told_for_each_number_of_workers(tmp_path: Path) -> None:
+    """Scheduler, workers and client are processes of their own; every result is looked at."""
+    pytest.importorskip("distributed")
+    words = [
+        "--size",
+        "1MB",
+        "--chunk",
+        "128KB",
+        "--folder",
+        str(tmp_path),
+        "--engine",
+        "dask",
+        "--workers",
+        "1,2",
+    ]
+    words += ["--case", "in place", "--batch", "2", "--memory", "2GB", "--json", str(tmp_path / "x.json")]
+    done = CliRunner().invoke(application, ["bench", "large", *words])
+    assert done.exit_code == 0, done.output
+    told = json.loads((tmp_path / "x.json").read_text())
+    assert [one["workers"] for one in told["figures"]] == [1, 2]
+    for one in told["figures"]:
+        assert one["error"] == ""
+        assert one["tasks"] == -(-one["blocks"] // 2)
+        assert 500 < one["task_bytes"] < 8192
+        assert one["seconds"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_misuse_of_workers() -> None:
+    for words in (["--workers", "1,2"], ["--workers", "0"], ["--workers", "1,0", "--engine", "dask"]):
+        done = CliRunner().invoke(application, ["bench", "large", *words])
+        assert done.exit_code == 2
+        assert "--workers is a number of 1 or more" in " ".join(done.output.split())
+    few = ["--engine", "dask", "--workers", "2", "--memory", "50MB", "--size", "1MB", "--case", "in place"]
+    pytest.importorskip("distributed")
+    done = CliRunner().invoke(application, ["bench", "large", *few])
+    assert done.exit_code not in (0, 2)
+    assert "fewer workers" in " ".join(done.output.split()) or "did not start" in done.output

@@ -374,6 +374,48 @@ def test_descriptions_are_not_believed(tmp_path: Path) -> None:
         lazy.numpy()
 
 
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "bool", "complex64"])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
+def test_elements_of_files_are_moved_as_those_of_stores(suffix: str, dtype: str, tmp_path: Path) -> None:
+    """One rule: what Relayout can't convert it moves, wherever it comes from."""
+    x = (np.arange(24) % 5).reshape(4, 6).astype(dtype)
+    path = tmp_path / f"x{suffix}"
+    if suffix == ".npy":
+        np.save(path, x)
+    elif suffix == ".npz":
+        np.savez(path, x=x)
+    else:
+        codes = {"uint16": "U16", "uint32": "U32", "bool": "BOOL", "complex64": "C64"}
+        told = {"x": {"dtype": codes[dtype], "shape": [4, 6], "data_offsets": [0, x.nbytes]}}
+        text = json.dumps(told).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + x.tobytes())
+    lazy = rl.open(path)
+    assert lazy.stored.element == dtype
+    assert lazy.numpy().dtype == x.dtype
+    assert (lazy[1:3, ::2] == x[1:3, ::2]).all()
+    stores.convert(lazy, tmp_path / "y.chunks", "ba", rates=RATES)
+    back = rl.open(tmp_path / "y.chunks")
+    assert back.stored.element == dtype
+    assert (back.numpy() == x).all()
+    with pytest.raises(Unsupported, match="moves and does not convert"):
+        stores.plan(lazy, tmp_path / "z.chunks", dtype="f32", rates=RATES)
+    if dtype == "uint16":
+        assert str(rl.open(path, dtype="bf16").dtype) == "bf16"
+
+
+def test_the_memory_that_is_said_to_be_enough_is(tmp_path: Path) -> None:
+    write_folder(tmp_path / "x", numbers(8, 16, 16, 16), "nchw", (1, 16, 16, 16))
+    lazy = rl.open(tmp_path / "x")
+    given: dict[str, Any] = {"chunks": (2, 16, 8, 16), "rates": RATES, "base": 10**6}
+    with pytest.raises(planning.TooLittle, match="are enough, and less is for smaller chunks") as caught:
+        stores.plan(lazy, tmp_path / "y.chunks", "nhwc", memory=1_000_001, **given)
+    least = caught.value.needed
+    plan = stores.plan(lazy, tmp_path / "y.chunks", "nhwc", memory=least, **given)
+    assert plan.peak <= least
+    plan.run()
+    assert (rl.open(tmp_path / "y.chunks").numpy() == numbers(8, 16, 16, 16)).all()
+
+
 @pytest.mark.parametrize(
     "options",
     [

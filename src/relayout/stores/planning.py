@@ -59,7 +59,7 @@ class TooLittle(TooLarge):
     """No block fits into the memory."""
 
     needed = 0
-    """The least bytes that a process needs for a task at a time."""
+    """Bytes of a process that are enough for a task at a time."""
 
 
 def as_bytes(given: int | str) -> int:
@@ -424,7 +424,7 @@ def _too_little(sides: tuple[Cells, Cells], room: int, base: int) -> TooLittle:
         f"{spelled_bytes(room)} of memory are too little: a chunk of the source takes "
         f"{spelled_bytes(source.nbytes)}, one of the destination {spelled_bytes(target.nbytes)}, both more "
         f"than once while they are encoded, and the process {spelled_bytes(base)}; "
-        f"{spelled_bytes(needed)} are the least, or smaller chunks"
+        f"{spelled_bytes(needed)} are enough, and less is for smaller chunks"
     )
     made.needed = needed
     return made
