@@ -7,6 +7,7 @@ import pickle
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from relayout import files, stores
 from relayout.errors import LayoutError, TooLarge, Unsupported
 from relayout.files.arrays import physical_shape
 from relayout.files.descriptor import descriptor_to_json
-from relayout.stores import planning, search
+from relayout.stores import planning, search, slabs
 from relayout.stores.grid import Cells, Grid, chunk_layout
 from relayout.stores.pieces import pieces
 from relayout.stores.task import schedule
@@ -76,7 +77,8 @@ def problems(draw: st.DrawFn) -> tuple[Any, ...]:
         shape = physical_shape(rl.MemoryDesc(dims, "f32", format))
         assert shape is not None
         sides.append((format, tuple(draw(st.integers(1, size)) for size in shape)))
-    return dims, *sides, draw(st.sampled_from([None, 1, 2])), draw(st.integers(0, 3))
+    slab = draw(st.sampled_from([1 << 20, 64, 512]))
+    return dims, *sides, draw(st.sampled_from([None, 1, 2])), draw(st.integers(0, 3)), slab
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -85,7 +87,7 @@ def test_any_store_becomes_any_other(
     problem: tuple[Any, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Physical bytes, padding included, are those of ``rl.reorder`` of the whole array."""
-    dims, (one, chunks), (two, others), passes, tight = problem
+    dims, (one, chunks), (two, others), passes, tight, slab = problem
     folder = tmp_path_factory.mktemp("stores")
     x = numbers(*dims)
     write_folder(folder / "x.chunks", x, one, chunks)
@@ -101,7 +103,8 @@ def test_any_store_becomes_any_other(
         assert passes == 2 or tight == 0
         return
     assert plan.peak <= memory
-    plan.run()
+    with patch.object(slabs, "SLAB", slab), patch.object(slabs, "LEAST", 1):
+        plan.run()
     made = read_physical(folder / "y.chunks")
     assert (made.reshape(-1).view(np.uint8) == wanted.buffer).all()
     assert (rl.open(folder / "y.chunks").numpy() == x).all()

@@ -7,7 +7,8 @@ own (:mod:`relayout.bench.peers.rechunking`), may start as many workers as the o
 memory. What it took is seen from outside:
 
 *time*      what the script measured, without imports and without the start of a cluster, and what the system
-            needs afterwards to bring everything to the disk: who leaves that to later is not faster
+            needs afterwards to bring everything to the disk: who leaves that to later is not faster. The
+            source is in the system's memory for all, as far as that holds it, or (``cold``) for none
 *memory*    the sum over all its processes, every :data:`INTERVAL` seconds, each page counted once
             (proportional set size, where the system has it)
 *bytes*     every element of the result is compared with the definition, after the time was taken
@@ -100,6 +101,7 @@ class Contestant(NamedTuple):
 
 
 CONTESTANTS: Final = (
+    # The bytes as they are, and chunks that are decoded and encoded again with the same codecs.
     Contestant("copy of files", "with_copy.py", {"method": "files"}, True, copies=True),
     Contestant("copy by codecs", "with_copy.py", {"method": "codecs"}, True, copies=True),
     Contestant("Relayout", "with_relayout.py", {}, True),
@@ -232,6 +234,7 @@ def compete(
     python: str | None = None,
     tries: int = TRIES,
     patience: float = PATIENCE,
+    cold: bool = False,
 ) -> Outcome:
     """Let one contestant convert one problem, with more memory where it fails.
 
@@ -249,12 +252,16 @@ def compete(
         Threads or processes, whatever it works with.
     python : str, optional
         The interpreter of an environment that has the peers which this one does not have.
+    cold : bool
+        Whether the source is on the disk only when a contestant begins; otherwise all find it in the system's
+        memory, as far as that holds it.
     """
     interpreter = sys.executable if contestant.here or python is None else python
     outcome: Outcome | None = None
     for _ in range(tries):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+        _prepare(source, cold)
         try:
             outcome = _once(problem, contestant, source, folder, memory, workers, interpreter, patience)
         finally:
@@ -320,6 +327,22 @@ def _once(
     seconds = told.get("seconds", float("nan")) + syncing
     name, versions = contestant.name, told.get("versions", {})
     return Outcome(problem.name, name, seconds, syncing, watch.most, memory, versions, error)
+
+
+def _prepare(source: Path, cold: bool) -> None:
+    """Have a source in the system's memory, or only on the disk: for all contestants alike."""
+    os.sync()
+    if cold and not hasattr(os, "posix_fadvise"):
+        raise LayoutError("this system can't be told to forget files, so there is no cold source")
+    room = memoryview(bytearray(1 << 20))
+    for path in source.rglob("*"):
+        if path.is_file():
+            with path.open("rb", buffering=0) as file:
+                if cold:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                else:
+                    while file.readinto(room):
+                        pass
 
 
 def _told(out: str) -> dict[str, Any]:

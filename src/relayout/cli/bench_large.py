@@ -73,6 +73,9 @@ __all__ = ["large"]
     help="Where the stores are written: four times the size. [default: that of temporary files]",
 )
 @click.option(
+    "--cold", is_flag=True, help="The source is only on the disk, and not in the system's memory, too."
+)
+@click.option(
     "--patience",
     type=click.FloatRange(min=1),
     default=1800,
@@ -99,6 +102,7 @@ def large(
     names: tuple[str, ...],
     python: str | None,
     folder: str | None,
+    cold: bool,
     patience: float,
     tries: int,
     output: Output,
@@ -106,9 +110,13 @@ def large(
     """Convert a Zarr array into other chunks, beside programs that rechunk.
 
     Each contestant is a process of its own with the same number of workers and the same memory. Its time is
-    that of the conversion and of bringing everything to the disk; its memory is that of all its processes
-    together, looked at from outside. Who fails gets twice as much memory. Each element of each result is
-    compared with what it must be.
+    that of the conversion and of bringing everything to the disk, whoever waits for that; "left to write" is
+    the part of it after the contestant has ended. Its memory is that of all its processes together, looked at
+    from outside. Who fails gets twice as much memory. Each element of each result is compared with what it
+    must be.
+
+    Two contestants convert nothing: "copy of files" copies the bytes as they are, "copy by codecs" decodes
+    each chunk and encodes it again. Nobody can do without that, with or without codecs.
 
     With --engine dask only Relayout converts, on a scheduler and workers of this machine, each a process:
     seconds, blocks and tasks a second, and what part of the time the scheduler and this process compute.
@@ -169,16 +177,18 @@ def large(
                         rechunking.compete(
                             *(problem, contestant, source, where / "work"),
                             memory=room, workers=workers[0], python=python, tries=tries, patience=patience,
+                            cold=cold,
                         )
                     )  # fmt: skip
                 shutil.rmtree(source)
     finally:
         shutil.rmtree(where, ignore_errors=True)
     others = load.others()
-    _tables(problems, found, console)
+    _tables(problems, found, cold, console)
     output.json(
         {
             **told,
+            "cold": cold,
             "cores_used_by_others": others,
             "problems": [one._asdict() for one in problems],
             "figures": [{**one._asdict(), "seconds": None if one.error else one.seconds} for one in found],
@@ -257,7 +267,7 @@ def _scaled(problems: Sequence[Problem], setting: Setting, console: Console, out
     return found
 
 
-def _tables(problems: Sequence[Problem], found: Sequence[Outcome], console: Console) -> None:
+def _tables(problems: Sequence[Problem], found: Sequence[Outcome], cold: bool, console: Console) -> None:
     """Print a table for each problem."""
     from rich.table import Table
 
@@ -265,10 +275,12 @@ def _tables(problems: Sequence[Problem], found: Sequence[Outcome], console: Cons
 
     for problem in problems:
         begin = f"{problem.name}, {spelled_bytes(problem.nbytes)}: f32 of {list(problem.dims)}"
+        state = "only on the disk" if cold else "in the system's memory, as far as it fits"
+        console.print(f"Times are until everything is on the disk; the source is {state}.")
         console.print(f"{begin} in chunks {list(problem.source_chunks)} to chunks {list(problem.chunks)}")
         table = Table()
         table.add_column("contestant", no_wrap=True)
-        for name in ("seconds", "memory", "of", "Relayout's time", ""):
+        for name in ("seconds", "left to write", "memory", "of", "Relayout's time", ""):
             table.add_column(name, justify="left" if not name else "right")
         own = [one for one in found if one.problem == problem.name]
         ours = next((one.seconds for one in own if one.contestant == "Relayout" and not one.error), None)
@@ -276,6 +288,7 @@ def _tables(problems: Sequence[Problem], found: Sequence[Outcome], console: Cons
             table.add_row(
                 one.contestant,
                 "" if one.error else f"{one.seconds:.1f}",
+                "" if one.error else f"{one.syncing:.1f}",
                 spelled_bytes(one.memory),
                 spelled_bytes(one.given),
                 "" if one.error or ours is None else f"{one.seconds / ours:.2f}",

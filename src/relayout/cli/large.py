@@ -146,7 +146,8 @@ def convert_store(
     plan = stores.plan(
         lazy, target, dst_format, dtype=dtype, chunks=large.chunks, shards=large.shards, **room,
         codecs=large.codecs or "same", zarr_format=int(large.zarr_format or 3),
-        missing=large.missing or "fill", axes=axes, normalise=normalise, **found,
+        missing=large.missing or "fill", axes=axes, normalise=normalise,
+        partial=large.engine != "dask", **found,
     )  # fmt: skip
     _check_room(large, plan)
     if large.dry_run:

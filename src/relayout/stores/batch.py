@@ -90,8 +90,13 @@ def batches(run: Run, one: Pass, size: int | None = None) -> Iterator[Batch]:
     Raises
     ------
     LayoutError
-        The size is less than 1.
+        The size is less than 1, or tasks write parts of the same files.
     """
+    if one.scatter:
+        raise LayoutError(
+            "this plan has tasks that write parts of the same files, which machines that share a network "
+            "file system must not; plan with partial=False"
+        )
     count = batch_size(one) if size is None else size
     if count < 1:
         raise LayoutError(f"a batch has 1 block or more, not {count}")

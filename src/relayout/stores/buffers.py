@@ -18,13 +18,18 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
 from relayout.stores.store import Bytes
-from relayout.tensor import ALIGNMENT, aligned
+from relayout.tensor import ALIGNMENT, address, aligned
 
 __all__ = ["given_back", "reused", "taken"]
+
+
+PAGE: Final = 4096
+"""Buffers begin on pages, from where a file can be written past the system's memory."""
 
 
 class _Thread(threading.local):
@@ -65,7 +70,12 @@ def taken(size: int) -> Bytes:
         The system has no such memory.
     """
     kept = (_THREAD.free or {}).get(size)
-    return kept.pop() if kept else aligned(size, zeroed=False)
+    return kept.pop() if kept else _on_page(aligned(size + PAGE, zeroed=False), size)
+
+
+def _on_page(room: Bytes, size: int) -> Bytes:
+    start = -address(room) % PAGE
+    return room[start : start + size]
 
 
 def given_back(data: Bytes) -> None:
@@ -79,7 +89,6 @@ def given_back(data: Bytes) -> None:
     whole = data
     while isinstance(whole.base, np.ndarray):
         whole = whole.base
-    size = whole.size - ALIGNMENT
+    size = whole.size - PAGE - ALIGNMENT  # as :func:`taken` has made it
     if whole.base is None and whole.dtype == np.uint8 and whole.ndim == 1 and size > 0:
-        start = -whole.ctypes.data % ALIGNMENT
-        _THREAD.free.setdefault(size, []).append(whole[start : start + size])
+        _THREAD.free.setdefault(size, []).append(_on_page(whole, size))

@@ -9,7 +9,7 @@ more of them than is needed. Nothing is mapped: what a program has mapped counts
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ from relayout.errors import LayoutError, Unsupported
 from relayout.exchange.mapped import map_offset
 from relayout.files.arrays import physical_shape
 from relayout.stores.buffers import taken
-from relayout.stores.files import check_unchanged
+from relayout.stores.files import ChunkFile, check_unchanged
 from relayout.stores.grid import Grid, Index
 from relayout.stores.store import CARRIERS, Address, Bytes, Fingerprint, SourceChanged, digest
 from relayout.tensor import Tensor
@@ -79,6 +79,7 @@ class File:
         self.chunks = rows(shape, self.width)
         self.grid = Grid(shape, self.chunks)
         self.element, self.fill, self.codecs = foreign or self.desc.dtype.name, b"", ""
+        self.plain, self.header = self._begin is not None, b""
         self._strides = [self.width * prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
     def read(self, chunk: Index, newest: int = 0) -> Bytes | None:
@@ -105,6 +106,22 @@ class File:
                 got += count
         return out
 
+    def name(self, chunk: Index) -> str:
+        """The file itself, which has all chunks."""
+        return self.path.name
+
+    def opened(self, chunk: Index, newest: int = 0) -> ChunkFile:
+        """The file, at the chunk."""
+        assert self._begin is not None  # it is plain
+        file = ChunkFile(self.path, newest)
+        if file.size != self._identity.st_size:
+            file.close()
+            raise SourceChanged(f"{self.path} has another size than when it was opened")
+        box = self.grid.box(chunk)
+        first = sum(start * step for (start, _), step in zip(box, self._strides, strict=True))
+        file.begin = self._begin + first
+        return file
+
     def encode(self, data: Bytes) -> Sequence[Bytes]:
         """A chunk as it lies in the file."""
         return [data]
@@ -116,6 +133,10 @@ class File:
     def stored_bytes(self, chunk: Index) -> int:
         """Bytes of the rows of a chunk."""
         return self.width * prod(stop - start for start, stop in self.grid.box(chunk))
+
+    def write_parts(self, chunk: Index, parts: Iterable[Bytes]) -> str:
+        """Nothing, as :meth:`write`."""
+        raise Unsupported(f"chunks can't be written into the file {self.path}")
 
     def fingerprint(self) -> Fingerprint:
         """Size and time of the file."""

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +38,7 @@ from relayout.files.elements import by_dtype
 from relayout.files.spelling import spelled
 from relayout.layout.layout import MAX_ELEMENTS
 from relayout.stores.files import (
+    ChunkFile,
     fingerprint,
     names_chunk,
     read_whole,
@@ -84,6 +86,7 @@ class Folder:
         self._descr = self._named(self.element)
         self.fill = b""
         self.codecs = ""
+        self.plain, self.header = True, self._header()
         self.nbytes = prod(self.chunks) * (self.desc.dtype.bits // 8)
         if self.nbytes > MAX_ELEMENTS // 8:
             raise TooLarge(f"{where}: chunks {list(self.chunks)} are larger than any file")
@@ -110,8 +113,12 @@ class Folder:
         told = {"relayout": 1, "descriptor": descriptor_to_json(desc), "chunks": list(chunks), "files": kind}
         return {**told, "element": element} if element else told
 
+    def name(self, chunk: Index) -> str:
+        """The file of a chunk."""
+        return f"{'.'.join(map(str, chunk)) or '0'}.{self.kind}"
+
     def _path(self, chunk: Index) -> Path:
-        return self.folder / f"{'.'.join(map(str, chunk)) or '0'}.{self.kind}"
+        return self.folder / self.name(chunk)
 
     def read(self, chunk: Index, newest: int = 0) -> Bytes | None:
         """The bytes of a chunk."""
@@ -120,13 +127,31 @@ class Folder:
         if data is None:
             return None
         begin = self._check_header(path, data[:MOST_HEADER].tobytes()) if self.kind == "npy" else 0
-        data_view = data[begin:]
-        if data_view.size != self.nbytes:
+        self._check_size(path, data.size - begin)
+        return data[begin:]
+
+    def opened(self, chunk: Index, newest: int = 0) -> ChunkFile | None:
+        """The file of a chunk."""
+        path = self._path(chunk)
+        try:
+            file = ChunkFile(path, newest)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            if self.kind == "npy":
+                file.begin = self._check_header(path, file.head(MOST_HEADER))
+            self._check_size(path, file.size - file.begin)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _check_size(self, path: Path, size: int) -> None:
+        if size != self.nbytes:
             raise LayoutError(
-                f"{path} has {data_view.size} bytes of elements; a chunk {list(self.chunks)} of "
+                f"{path} has {size} bytes of elements; a chunk {list(self.chunks)} of "
                 f"{self.desc.dtype} takes {self.nbytes}"
             )
-        return data_view
 
     def _check_header(self, path: Path, head: bytes) -> int:
         file = io.BytesIO(head)
@@ -153,17 +178,25 @@ class Folder:
 
     def encode(self, data: Bytes) -> Sequence[Any]:
         """A chunk as it is written."""
+        return [self.header, data]
+
+    def _header(self) -> bytes:
+        """What stands before the elements."""
         if self.kind == "bin":
-            return [data]
+            return b""
         header = io.BytesIO()
         told = {"descr": self._descr, "fortran_order": False, "shape": self.chunks}
         np.lib.format.write_array_header_1_0(header, told)
-        return [header.getvalue(), data]
+        return header.getvalue()
 
     def write(self, chunk: Index, data: Bytes) -> str:
         """Write a chunk."""
+        return self.write_parts(chunk, [data])
+
+    def write_parts(self, chunk: Index, parts: Iterable[Bytes]) -> str:
+        """Write a chunk from its parts."""
         path = self._path(chunk)
-        write_whole(path, self.encode(data))
+        write_whole(path, chain([self.header], parts))
         return str(path)
 
     def stored_bytes(self, chunk: Index) -> int:

@@ -160,6 +160,9 @@ class Cells:
         Logical sizes, data type and format; it must have a physical array.
     chunks : sequence of int
         The sizes of a chunk of that array.
+    plain : bool
+        Whether files have chunks as they are (:attr:`relayout.stores.store.Stored.plain`), so that nothing
+        has to be decoded or encoded.
 
     Examples
     --------
@@ -170,8 +173,9 @@ class Cells:
     MemoryDesc('f32:nChw16c:1x32x56x56')
     """
 
-    def __init__(self, desc: MemoryDesc, chunks: Sequence[int]) -> None:
+    def __init__(self, desc: MemoryDesc, chunks: Sequence[int], plain: bool = False) -> None:
         self.stored = Grid(stored_shape(desc), chunks)
+        self.plain = plain
         format = desc.format
         assert format is not None  # it has a physical shape
         sizes, units = [max(1, size) for size in desc.dims], [0] * desc.rank
@@ -223,6 +227,17 @@ class Cells:
     def direct(self) -> bool:
         """Whether a cell is one chunk, byte by byte."""
         return self.per_cell == 1 and physical_shape(self.desc) == self.stored.chunks
+
+    @cached_property
+    def cuts(self) -> dict[int, tuple[int, int]]:
+        """The physical axes that logical axes are cut along: which axis, and what a step of it is worth."""
+        found = enumerate(self._open)
+        return {position: (axis, self.units[axis]) for axis, position in found if position is not None}
+
+    @property
+    def coding_bytes(self) -> int:
+        """Bytes that decoding or encoding a chunk takes beside the cell itself, at most."""
+        return 0 if self.plain and self.direct else self.nbytes
 
     @property
     def per_cell(self) -> int:

@@ -36,7 +36,7 @@ try:
 except ImportError:  # Windows: two processes at a time are not kept apart
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Journal", "count_done", "nobody_at_work", "sync_files"]
+__all__ = ["Journal", "count_done", "nobody_at_work", "sync_files", "sync_folders"]
 
 MOST_COUNTED: Final = 64 << 20
 """Bytes of a journal that are read for a message."""
@@ -213,8 +213,15 @@ def sync_files(files: Iterable[str]) -> None:
                 os.fsync(handle)
             finally:
                 os.close(handle)
-    for folder in folders:
-        sync_folder(folder)
+    sync_folders(folders)
+
+
+def sync_folders(folders: Iterable[Path]) -> None:
+    """Write the names in folders to the disk, where the system can."""
+    several = set(folders)
+    if len(several) <= FEW or not _sync_systems(several):
+        for folder in several:
+            sync_folder(folder)
 
 
 def _sync_systems(folders: Iterable[Path]) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise, product
+from typing import NamedTuple
 
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
@@ -22,7 +23,7 @@ from relayout.reorder.conversion import Conversion
 from relayout.stores.grid import Box, Cells, Index, intersection
 from relayout.stores.store import Bytes
 
-__all__ = ["Mover", "pieces"]
+__all__ = ["Mover", "Piece", "pieces"]
 
 
 def pieces(source: Cells, source_cell: Index, target: Cells, target_cell: Index, block: Box) -> Iterator[Box]:
@@ -81,6 +82,25 @@ def _conversion(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes) -> Con
     return Conversion.settled(src, dst, attributes, 1)  # the threads are ours: one a task
 
 
+class Piece(NamedTuple):
+    """A box as a view of a cell of the source and of one of the destination."""
+
+    box: Box
+    src: MemoryDesc
+    first: int
+    """Where it begins in the cell of the source, in bytes."""
+    last: int
+    dst: MemoryDesc
+    begin: int
+    """Where it begins in the cell of the destination."""
+    end: int
+
+    @property
+    def is_run(self) -> bool:
+        """Whether its elements lie one behind the other in the source, with nothing in between."""
+        return self.last - self.first == self.src.layout.size * (self.src.dtype.bits // 8)
+
+
 class Mover:
     """Moves pieces between the cells of two arrays."""
 
@@ -90,12 +110,21 @@ class Mover:
     def move(self, source_cell: Index, data: Bytes, target_cell: Index, out: Bytes, block: Box) -> int:
         """Write what a cell of the source has of one of the destination. Returns how many elements it was."""
         moved = 0
+        for one in self.views(source_cell, target_cell, block):
+            self.convert(one, data[one.first : one.last], out[one.begin : one.end])
+            moved += one.src.layout.size
+        return moved
+
+    def views(self, source_cell: Index, target_cell: Index, block: Box) -> Iterator[Piece]:
+        """What two cells have in common within a block, as views of both."""
         for piece in pieces(self.source, source_cell, self.target, target_cell, block):
             src, first, last = _view(self.source.desc, _within(piece, self.source.box(source_cell)))
             dst, begin, end = _view(self.target.desc, _within(piece, self.target.box(target_cell)))
-            _conversion(src, dst, self.attributes.part(piece))(data[first:last], out[begin:end])
-            moved += src.layout.size
-        return moved
+            yield Piece(piece, src, first, last, dst, begin, end)
+
+    def convert(self, piece: Piece, data: Bytes, out: Bytes) -> None:
+        """Write a piece; both buffers are nothing but what it reaches over."""
+        _conversion(piece.src, piece.dst, self.attributes.part(piece.box))(data, out)
 
 
 def _within(piece: Box, cell: Box) -> Box:

@@ -31,7 +31,7 @@ from relayout.stores.grid import Cells, digit_names, stored_shape
 from relayout.stores.lazy import LazyTensor
 from relayout.stores.opening import open as open_store
 from relayout.stores.plans import Pass, Plan, Rates
-from relayout.stores.run import WORK, Run
+from relayout.stores.run import PARTS, WORK, Run
 from relayout.stores.store import Address, Fingerprint
 from relayout.stores.task import Schedule
 from relayout.stores.zarr import Zarr, new_metadata
@@ -97,6 +97,7 @@ def plan(
     normalise: Normalise | None = None,
     rates: Rates | None = None,
     passes: int | None = None,
+    partial: bool = True,
     **attributes: Any,
 ) -> Plan:
     """Plan the conversion of an array in a store into another store. Nothing is written.
@@ -145,6 +146,9 @@ def plan(
         What predicted times are made of; without them they are measured on some chunks of the source.
     passes : int, optional
         1 or 2, if it is not to be chosen.
+    partial : bool
+        Whether several tasks may write parts of one file, at different places. On one machine they may; those
+        of several machines must not, since network file systems keep whole pages of a file.
 
     Raises
     ------
@@ -194,24 +198,26 @@ def plan(
     passes = None if passes is None else _count("passes", passes, 2)
     many = (os.cpu_count() or 1) + SPARE if threads is None else _count("threads", threads)
     workers = _count("workers", workers)
-    sides = lazy.cells, Cells(desc, target.open().chunks)
+    made_target = target.open()
+    sides = lazy.cells, Cells(desc, made_target.chunks, made_target.plain)
     _check_uncut(*sides)
     between = str(Path(where, WORK, "between"))
-    chosen = _chosen(lazy, desc, sides, room - base, (many, workers), passes)
+    chosen = _chosen(lazy, desc, sides, room - base, (many, workers), passes, partial)
     if chosen is None:
         parts = _without_shards(lazy)
         if parts is not None:  # chunk by chunk, which takes more requests
             lazy, sides = parts, (parts.cells, sides[1])
-            chosen = _chosen(lazy, desc, sides, room - base, (many, workers), passes)
+            chosen = _chosen(lazy, desc, sides, room - base, (many, workers), passes, partial)
     if chosen is None:
         raise _too_little(sides, room, base)
     count, shapes, middle = chosen
-    speeds = rates or measuring.measured(lazy.stored, target.open(), Path(where).parent)
+    speeds = rates or measuring.measured(lazy.stored, made_target, Path(where).parent)
     stops: list[tuple[Address, Cells]] = [(lazy.address, sides[0]), (target, sides[1])]
     if middle is not None:
         told = {"create": Folder.create(middle.whole, middle.stored.chunks, "bin")}
         stops.insert(1, (Address("folder", between, "", json.dumps(told, sort_keys=True)), middle))
     passing, first = [], 0
+    collected = [between] * (len(shapes) - 1) + [str(Path(where, WORK, PARTS))]
     # Values are converted in the pass that leaves less to be written in between.
     early = middle is not None and middle.whole.dtype is desc.dtype
     for number, shape in enumerate(shapes):
@@ -222,8 +228,10 @@ def plan(
             Pass(
                 *(one, two, desc.dims, shape.block, shape.by_target, first, here),
                 *((found.newest, complete) if first_pass else (0, True)),
-                *(shape.reads * a.stored_bytes, shape.writes * b.stored_bytes, shape.reads, shape.writes),
+                *(shape.reads * a.stored_bytes, shape.writes * b.stored_bytes),
+                *(shape.reads, shape.runs or shape.writes),
                 *(shape.memory, shape.seconds(a, b, speeds)),
+                collected[number] if shape.runs else "",
             )
         )
         first += shape.blocks
@@ -377,6 +385,7 @@ def _chosen(
     room: int,
     crew: tuple[int, int],
     passes: int | None,
+    partial: bool,
 ) -> tuple[int, list[search.Shape], Cells | None] | None:
     """How many tasks at a time, the blocks of each pass, and the store in between.
 
@@ -405,11 +414,21 @@ def _chosen(
             offer(count, [single], None)
             if single.reads == source.stored.total and passes is None:
                 continue  # everything is read and written once
+        if partial and passes != 2:
+            parts = search.scattered(source, target, most, at_once)
+            if parts is not None:
+                offer(count, [parts], None)
         if passes == 1:
             continue
         kind = min(lazy.dtype, desc.dtype, key=lambda one: one.bits)
+        if partial and passes is None and not (target.plain and target.direct):  # encoded afterwards
+            middle = Cells(MemoryDesc(desc.dims, kind, desc.format), target.stored.chunks, True)
+            parts = search.scattered(source, middle, most, at_once)
+            second = None if parts is None else search.fastest(middle, target, most, at_once)
+            if parts is not None and second is not None:
+                offer(count, [parts, second], middle)
         for chunk in search.between(source, target, most)[:8]:
-            middle = Cells(MemoryDesc(desc.dims, kind, plain(desc.rank)), chunk)
+            middle = Cells(MemoryDesc(desc.dims, kind, plain(desc.rank)), chunk, True)
             two = [search.fastest(a, b, most, at_once) for a, b in ((source, middle), (middle, target))]
             shapes = [shape for shape in two if shape is not None]
             if len(shapes) == 2:

@@ -14,9 +14,11 @@ that fits into the memory. All figures are there before anything is moved; :meth
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError, spelled_bytes
@@ -40,11 +42,13 @@ class Rates:
     read: float
     """Bytes of decoded chunks a second, from asking for the file to the decoded chunk."""
     write: float
-    """Bytes of chunks a second, from the chunk in memory to the file."""
+    """Bytes of chunks a second, from the chunk in memory to the system's memory of the file."""
     move: float
     """Bytes that the reorder engine reads a second."""
     request: float = 0.0005
     """Seconds that a chunk takes besides, however small it is."""
+    disk: float = inf
+    """Bytes of chunks a second that the disk takes from all threads together, before they are encoded."""
     measured: str = ""
     """On what the figures were measured; empty: they are assumed."""
 
@@ -76,6 +80,9 @@ class Pass:
     """Bytes that a task holds at the same time, at most."""
     seconds: float
     """Predicted time, of all tasks one after another in one thread."""
+    scatter: str = ""
+    """Where files are collected that several tasks write parts of (:mod:`.scatter`); empty: each chunk is
+    written by one task. ``requests_written`` counts those parts."""
 
     @cached_property
     def blocks(self) -> Grid:
@@ -137,7 +144,14 @@ class Plan:
             [
                 *(list(self.source), list(self.target), self.fingerprint.text),
                 *(
-                    [list(p.source), list(p.target), list(p.block), p.by_target, repr(p.attributes)]
+                    [
+                        list(p.source),
+                        list(p.target),
+                        list(p.block),
+                        p.by_target,
+                        repr(p.attributes),
+                        p.scatter,
+                    ]
                     for p in self.passes
                 ),
             ]
@@ -167,7 +181,7 @@ class Plan:
         block = one.blocks.box(one.blocks.index(number - one.first))
         return Task(
             *(number, one.source, one.target, block, one.attributes, one.by_target),
-            *(one.newest, one.complete, self.key),
+            *(one.newest, one.complete, self.key, one.scatter),
         )
 
     def __len__(self) -> int:
@@ -190,8 +204,13 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """Predicted time on :attr:`threads` threads of each of the :attr:`workers`."""
-        return sum(one.seconds for one in self.passes) / max(1, self.threads * self.workers)
+        """Predicted time: the threads of all :attr:`workers` share the work, as many as there are processors,
+        and one disk takes what is written.
+        """
+        many = self.threads * self.workers
+        if self.workers == 1:
+            many = min(many, os.cpu_count() or 1)
+        return sum(max(one.seconds / many, one.bytes_written / self.rates.disk) for one in self.passes)
 
     @property
     def peak(self) -> int:
@@ -261,7 +280,8 @@ class Plan:
             lines += [
                 f"{what}: {several(one.blocks.total, 'block')} of {'x'.join(map(str, one.block))}",
                 f"  reads   {spelled_bytes(one.bytes_read)} in {several(one.requests_read, 'request')}",
-                f"  writes  {spelled_bytes(one.bytes_written)} in {several(one.requests_written, 'request')}",
+                f"  writes  {spelled_bytes(one.bytes_written)} in {several(one.requests_written, 'request')}"
+                + (", parts of chunks" if one.scatter else ""),
                 f"  memory  {spelled_bytes(one.memory)} a task",
             ]
         told = f" ({self.rates.measured})" if self.rates.measured else ""

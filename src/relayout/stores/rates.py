@@ -16,11 +16,18 @@ from typing import Final
 import numpy as np
 
 from relayout.errors import LayoutError
+from relayout.stores.files import AT_ONCE
 from relayout.stores.plans import Rates, several
 from relayout.stores.search import ASSUMED
 from relayout.stores.store import Bytes, Stored
 
 __all__ = ["measured"]
+
+REQUEST: Final = 0.0005
+"""Seconds that a chunk takes beside its bytes."""
+
+ENOUGH: Final = 64 << 20
+"""Bytes written, from which on it is known how fast the disk takes them."""
 
 PATIENCE: Final = 0.5
 """Seconds that reading samples may take; a chunk that was begun is read to its end."""
@@ -51,27 +58,26 @@ def measured(source: Stored, target: Stored, folder: Path) -> Rates:
     writing = _written(sample, target, folder)
     if writing is None:
         return ASSUMED
-    return Rates(
-        reading,
-        writing,
-        ASSUMED.move,
-        ASSUMED.request,
-        f"measured on {several(count, 'chunk')} of the source",
-    )
+    told = f"measured on {several(count, 'chunk')} of the source"
+    return Rates(reading, writing[0], ASSUMED.move, REQUEST, writing[1], told)
 
 
-def _written(sample: Bytes, target: Stored, folder: Path) -> float | None:
-    """Bytes a second from a chunk in memory to the disk."""
+def _written(sample: Bytes, target: Stored, folder: Path) -> tuple[float, float] | None:
+    """Bytes a second from a chunk in memory to the system, and until they are on the disk."""
     size = int(np.prod(target.chunks, dtype=np.int64)) * (target.desc.dtype.bits // 8)
-    data = np.resize(sample, size)
+    data, total = np.resize(sample, size), 0
     try:
-        with tempfile.TemporaryFile(dir=folder) as file:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             begin = time.perf_counter()
-            encoded = target.encode(data)
-            for part in encoded:
-                file.write(part)
-            file.flush()
+            while total < ENOUGH and time.perf_counter() - begin < PATIENCE:
+                for part in target.encode(data):
+                    left = memoryview(part).cast("B")
+                    while len(left):
+                        left = left[file.write(left[:AT_ONCE]) :]
+                total += size
+            written = time.perf_counter()
             os.fsync(file.fileno())
-            return size / max(1e-6, time.perf_counter() - begin)
+            ended = time.perf_counter()
     except (OSError, LayoutError):
         return None
+    return total / max(1e-6, written - begin), total / max(1e-6, ended - begin)

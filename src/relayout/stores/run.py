@@ -7,6 +7,7 @@ What lies in the destination meanwhile::
     out.zarr/.relayout/plan.json   what is being made of what, for people and for messages
     out.zarr/.relayout/between/    the intermediate store of two passes
     out.zarr/.relayout/removing    only there while an old store is removed (``force``)
+    out.zarr/.relayout/parts/      chunks that several tasks write parts of
     out.zarr/zarr.json             not there before all is done
 
 What makes an array of a folder, the metadata, is written last and by one rename. So nobody takes an
@@ -33,19 +34,23 @@ from typing import TYPE_CHECKING, Any, Final
 from relayout.errors import LayoutError
 from relayout.files.atomic import naming, sync_folder
 from relayout.stores.journal import Journal, count_done, nobody_at_work, sync_files
+from relayout.stores.scatter import publish
 from relayout.stores.store import SourceChanged
 
 if TYPE_CHECKING:
     from relayout.stores.plans import Pass, Plan
     from relayout.stores.task import Done
 
-__all__ = ["WORK", "ChunksGone", "Run", "begun", "check_complete"]
+__all__ = ["PARTS", "WORK", "ChunksGone", "Run", "begun", "check_complete"]
 
 WORK: Final = ".relayout"
 """The folder in a destination that is not complete."""
 
 REMOVING: Final = "removing"
 """The file in :data:`WORK` that says that what lies around is what is left of an old store."""
+
+PARTS: Final = "parts"
+"""The folder in :data:`WORK` of chunks that several tasks write parts of."""
 
 MOST_TOLD: Final = 1 << 20
 """Bytes of ``plan.json`` that are read."""
@@ -153,7 +158,10 @@ class Run:
                 "when they were written, so it is not complete; go on with it (--resume), and they are "
                 "written again"
             )
-        self.plan.target.open().commit()
+        target = self.plan.target.open()
+        if self.plan.passes[-1].scatter:
+            publish(target, self.folder / WORK / PARTS, self.folder)
+        target.commit()
         sync_folder(self.folder)
         self.complete = True
         self._journal.close()

@@ -28,7 +28,7 @@ from relayout.stores.grid import Cells, Grid
 from relayout.stores.plans import Rates
 from relayout.stores.task import Schedule, schedule
 
-__all__ = ["ASSUMED", "Shape", "between", "fastest"]
+__all__ = ["ASSUMED", "Shape", "between", "fastest", "scattered"]
 
 ASSUMED: Final = Rates(read=600e6, write=400e6, move=4e9, request=0.001)
 """What shapes are compared by: rates of a thread with a fast codec. Only their ratios matter."""
@@ -36,6 +36,9 @@ ASSUMED: Final = Rates(read=600e6, write=400e6, move=4e9, request=0.001)
 ALIKE: Final = 1.1
 """The ratio of two predicted times up to which the smaller blocks are taken: what is killed loses less, and
 one block more than a multiple of the threads is no reason for huge ones."""
+
+RUN: Final = 20e-6
+"""Seconds that a run of bytes takes which is written into a file, beside its bytes."""
 
 MOST_SHAPES: Final = 8000
 MOST_STEPS: Final = 400_000
@@ -53,12 +56,14 @@ class Shape(NamedTuple):
     memory: int
     """Bytes of a task, at most."""
     blocks: int
+    runs: int = 0
+    """Runs of bytes that are written into parts of files; 0: chunks are written whole."""
 
     def seconds(self, source: Cells, target: Cells, rates: Rates, threads: int = 1) -> float:
         """Predicted time on so many threads, with the rates of one."""
         read, written = self.reads * source.stored_bytes, self.writes * target.stored_bytes
         work = read / rates.read + written / rates.write + read / rates.move
-        work += (self.reads + self.writes) * rates.request
+        work += (self.reads + self.writes) * rates.request + self.runs * RUN
         return work / self.blocks * ceil(self.blocks / threads)
 
 
@@ -111,7 +116,7 @@ def _shapes(source: Cells, target: Cells, most: int) -> Iterator[Shape]:
     while prod(map(len, axes)) > MOST_SHAPES:
         longest = max(axes, key=len)
         longest[:] = longest[::2] + ([longest[-1]] if len(longest) % 2 == 0 else [])
-    least = source.nbytes + target.nbytes + max(source.nbytes, 2 * target.nbytes)
+    least = source.nbytes + target.nbytes + max(source.coding_bytes, 2 * target.coding_bytes)
     if least > most:
         return
     for several in product(*axes):
@@ -180,6 +185,71 @@ def _worst(source: Cells, block: Sequence[int]) -> tuple[tuple[int, int], ...]:
         k = max(tries, key=lambda k: _count(k, b, s, size), default=0)
         box.append((k * b, min((k + 1) * b, size)))
     return tuple(box)
+
+
+def scattered(source: Cells, target: Cells, most: int, threads: int) -> Shape | None:
+    """The blocks of whole chunks of the source that are written into parts of chunks fastest.
+
+    Everything is read and written once; what is left to choose is how long the runs of bytes are.
+
+    Returns
+    -------
+    Shape or None
+        None if no block fits into ``most`` bytes, or if the destination can't be written in parts.
+
+    Examples
+    --------
+    >>> from relayout import MemoryDesc
+    >>> rows = Cells(MemoryDesc((1024, 1024), "f32", "ab"), (64, 1024))
+    >>> columns = Cells(MemoryDesc((1024, 1024), "f32", "ab"), (1024, 64), plain=True)
+    >>> found = scattered(rows, columns, 2 << 20, 1)
+    >>> found.block, found.reads, found.runs
+    ((256, 1024), 16, 64)
+    """
+    if not (target.plain and target.direct):
+        return None
+    dims = source.grid.shape
+    axes = []
+    for axis, (size, s) in enumerate(zip(dims, source.grid.chunks, strict=True)):
+        whole = max(1, ceil(size / s)) * s
+        sizes, one = [whole], s
+        while one < whole:
+            sizes.append(one)
+            one *= 2
+        # A block that begins within one of 16 channels would have to write a part of that.
+        weights = target.weights[axis]
+        axes.append([b for b in sizes if b >= size or all(b % weight == 0 for weight in weights)])
+    while prod(map(len, axes)) > MOST_SHAPES:
+        longest = max(axes, key=len)
+        del longest[2::2]
+    width = target.whole.dtype.bits // 8
+    chunk = target.stored.chunks
+    found: list[tuple[float, int, Shape]] = []
+    for block in product(*axes):
+        room = prod(_longest(n, t, b) for n, t, b in zip(dims, target.grid.chunks, block, strict=True))
+        memory = room * width + source.nbytes + source.coding_bytes * (1 if source.direct else 2)
+        if memory > most:
+            continue
+        blocks = prod(ceil(max(1, size) / b) for size, b in zip(dims, block, strict=True))
+        pieces = prod(
+            _touched(size, t, b)[0] for size, t, b in zip(dims, target.grid.chunks, block, strict=True)
+        )
+        part = list(chunk)
+        for position, (axis, unit) in target.cuts.items():
+            if block[axis] < dims[axis]:
+                part[position] = min(chunk[position], block[axis] // unit)
+        last = max((p for p, (a, b) in enumerate(zip(part, chunk, strict=True)) if a < b), default=0)
+        shape = Shape(
+            block, False, source.stored.total, target.stored.total, memory, blocks, pieces * prod(part[:last])
+        )
+        found.append((shape.seconds(source, target, ASSUMED, threads), memory, shape))
+    return min(found)[2] if found else None
+
+
+def _longest(size: int, t: int, b: int) -> int:
+    """The longest block of ``b``, with what lies beyond the array in the last chunk of ``t``."""
+    last = (ceil(max(1, size) / b) - 1) * b
+    return max(min(b, ceil(size / t) * t), ceil(size / t) * t - last)
 
 
 def between(source: Cells, target: Cells, most: int) -> list[tuple[int, ...]]:

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.stores.grid import Grid, Index
+
+if TYPE_CHECKING:
+    from relayout.stores.files import ChunkFile
 
 __all__ = ["CARRIERS", "Address", "Bytes", "Fingerprint", "SourceChanged", "Stored", "digest"]
 
@@ -108,6 +111,11 @@ class Stored(Protocol):
     elements are moved and not converted (uint16 as s16). Then it is NumPy's name of that type."""
     codecs: str
     """How chunks are encoded, for people; empty: not at all."""
+    plain: bool
+    """Whether a file has the bytes of a chunk as they are, behind a header at most, so that chunks can be
+    read and written in parts (:meth:`opened`, :meth:`write_parts`)."""
+    header: bytes
+    """What stands before a chunk in its file, where the store is :attr:`plain`."""
 
     def read(self, chunk: Index, newest: int = 0) -> Bytes | None:
         """The bytes of a full chunk, decoded, in C order of the physical array; None: it is missing.
@@ -125,6 +133,15 @@ class Stored(Protocol):
             It can't be read.
         """
 
+    def name(self, chunk: Index) -> str:
+        """The file of a chunk, relative to the folder of the store."""
+
+    def opened(self, chunk: Index, newest: int = 0) -> ChunkFile | None:
+        """The file of a chunk, to be read in parts, where the store is :attr:`plain`; None: it is missing.
+
+        Raises what :meth:`read` raises.
+        """
+
     def encode(self, data: Bytes) -> Sequence[Any]:
         """A full chunk as it is written: buffers, one behind the other. Empty: it is nothing but the fill
         value, in a store that leaves such chunks out.
@@ -137,6 +154,11 @@ class Stored(Protocol):
         ------
         OSError
             It can't be written; a file that was there before is as it was.
+        """
+
+    def write_parts(self, chunk: Index, parts: Iterable[Bytes]) -> str:
+        """Write a chunk as :meth:`write` does, whole or not at all, from parts of it in their order, where
+        the store is :attr:`plain`. Each part is written before the next is asked for.
         """
 
     def stored_bytes(self, chunk: Index) -> int:

@@ -15,9 +15,10 @@ twice at the same time: the bytes are the same, and each chunk appears by one re
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +27,11 @@ from relayout.errors import LayoutError
 from relayout.files.arrays import physical_shape
 from relayout.reorder.attributes import Attributes
 from relayout.stores.buffers import given_back, taken
+from relayout.stores.files import ChunkFile, size_of_file
 from relayout.stores.grid import Box, Cells, Index
 from relayout.stores.pieces import Mover
+from relayout.stores.scatter import regions, write_region
+from relayout.stores.slabs import Streamed, Way, closing
 from relayout.stores.store import Address, Bytes, SourceChanged, Stored
 from relayout.tensor import aligned
 
@@ -77,6 +81,9 @@ class Task(NamedTuple):
     """Whether no chunk of the source may be missing, since none was when the plan was made."""
     key: str
     """The plan that it belongs to; tasks of one plan share what they have opened."""
+    scatter: str = ""
+    """Where files are collected that this and other tasks write parts of (:mod:`.scatter`); empty: the task
+    writes whole chunks, and its block is made of them. Otherwise it is made of whole chunks of the source."""
 
     def run(self) -> Done:
         """Read the block, convert it, write it.
@@ -102,8 +109,9 @@ class Task(NamedTuple):
             The system does not say.
         """
         stored, cells = _pair(self.key, self.source, self.target)[1]
+        collected = Path(self.scatter) if self.scatter else None
         return sum(
-            stored.stored_bytes(chunk)
+            (size_of_file(collected / stored.name(chunk)) if collected else 0) or stored.stored_bytes(chunk)
             for cell in product(*cells.grid.touched(self.block))
             for chunk, _ in cells.chunks_of(cell)
         )
@@ -118,7 +126,7 @@ class Side(NamedTuple):
     @classmethod
     def of(cls, stored: Stored) -> Side:
         """With the cells of its chunks."""
-        return cls(stored, Cells(stored.desc, stored.chunks))
+        return cls(stored, Cells(stored.desc, stored.chunks, stored.plain))
 
 
 @lru_cache(maxsize=8)
@@ -138,8 +146,8 @@ class Schedule(NamedTuple):
 
     def memory(self, source: Cells, target: Cells) -> int:
         """Bytes that are held at the same time, at most, what codecs need for one chunk included."""
-        read = source.nbytes * (1 if source.direct else 2)
-        write = 2 * target.nbytes
+        read = source.coding_bytes * (1 if source.direct else 2)
+        write = 2 * target.coding_bytes
         return self.most_source * source.nbytes + self.most_target * target.nbytes + max(read, write)
 
 
@@ -203,29 +211,129 @@ class _Work:
 
     def run(self) -> Done:
         task = self.task
-        for what, cell, other in schedule(
-            self.source.cells, self.target.cells, task.block, task.by_target
-        ).steps:
-            begin = time.perf_counter()
-            if what == "read":
-                self.held[cell] = read_cell(self.source, cell, self._chunk)
-                self.seconds[0] += time.perf_counter() - begin
-            elif what == "move":
-                assert other is not None
-                self._move(cell, other)
-                self.seconds[1] += time.perf_counter() - begin
-            elif what == "forget":
-                given_back(self.held.pop(cell))
-            else:
-                self._write(cell)
-                self.seconds[2] += time.perf_counter() - begin
+        if task.scatter:
+            self._scatter(Path(task.scatter))
+            return self._done()
+        steps = schedule(self.source.cells, self.target.cells, task.block, task.by_target).steps
+        way = self._way(steps) if task.by_target else None
+        if way is None:
+            for what, cell, other in steps:
+                self._step(what, cell, other)
+        else:
+            self._stream(way, steps)
+        return self._done()
+
+    def _done(self) -> Done:
         reading, moving, writing = self.seconds
         return Done(
-            *(task.number, self.elements, self.read, self.written, self.requests, self.missing),
+            *(self.task.number, self.elements, self.read, self.written, self.requests, self.missing),
             (reading, moving, writing),
             tuple(self.files),
             self.stored,
         )
+
+    def _scatter(self, folder: Path) -> None:
+        """Write what the block has of every chunk into the file of that chunk."""
+        block, cells = self.task.block, self.source.cells
+        parts = [(region, taken(region.size)) for region in regions(self.target.cells, block)]
+        for region, out in parts:
+            if not region.is_full:
+                out[:] = 0
+        for cell in product(*cells.grid.touched(block)):
+            self._step("read", cell, None)
+            begin = time.perf_counter()
+            for region, out in parts:
+                mover = Mover(cells, region, self.task.attributes)
+                self.elements += mover.move(cell, self.held[cell], cell, out, block)
+            self.seconds[1] += time.perf_counter() - begin
+            self._step("forget", cell, None)
+        begin = time.perf_counter()
+        for region, out in parts:
+            self.files += write_region(self.target.stored, region, out, folder, self.task.number)
+            self.requests += region.writes(self.target.stored.chunks)
+            self.stored += region.stored.total * (len(self.target.stored.header) + self.target.cells.nbytes)
+            self.written += region.size
+            given_back(out)
+        self.seconds[2] += time.perf_counter() - begin
+
+    def _step(self, what: str, cell: Index, other: Index | None) -> None:
+        begin = time.perf_counter()
+        if what == "read":
+            self.held[cell] = read_cell(self.source, cell, self._chunk)
+            self.seconds[0] += time.perf_counter() - begin
+        elif what == "move":
+            assert other is not None
+            self._move(cell, other)
+            self.seconds[1] += time.perf_counter() - begin
+        elif what == "forget":
+            given_back(self.held.pop(cell))
+        else:
+            self._write(cell)
+            self.seconds[2] += time.perf_counter() - begin
+
+    def _way(self, steps: Sequence[tuple[str, Index, Index | None]]) -> Way | None:
+        needed: dict[Index, list[Index]] = {}
+        for what, cell, other in steps:
+            if what == "move" and other is not None:
+                needed.setdefault(other, []).append(cell)
+        return Way.of(self.source.stored, self.mover, self.target.stored, needed, self.task.block)
+
+    def _stream(self, way: Way, steps: Sequence[tuple[str, Index, Index | None]]) -> None:
+        """The same with chunks that are written slab by slab."""
+        sources: list[Index] = []
+        opened: set[Index] = set()
+        late: list[Index] = []
+        for what, cell, other in steps:
+            if what == "move":
+                sources.append(cell)
+            elif what == "write":
+                files = self._opened(sources, opened) if way.in_parts else {}
+                with closing(files):
+                    self._write_slabs(way, cell, {s: self.held[s] for s in sources if s not in files}, files)
+                for one in late:
+                    self._step("forget", one, None)
+                sources, late = [], []
+            elif what == "forget" and not way.in_parts:
+                late.append(cell)  # not before the slabs that are made of it
+            elif what == "read" and not way.in_parts:
+                self._step(what, cell, other)
+
+    def _opened(self, sources: Sequence[Index], opened: set[Index]) -> dict[Index, ChunkFile]:
+        """The files of chunks of the source; those that are missing are held as fill values."""
+        files: dict[Index, ChunkFile] = {}
+        try:
+            for cell in sources:
+                chunk = next(self.source.cells.chunks_of(cell))[0]
+                file = self.source.stored.opened(chunk, self.task.newest)
+                if file is not None:
+                    files[cell] = file
+                elif cell not in self.held:
+                    self.held[cell] = self._missing(chunk)
+                if cell not in opened:
+                    opened.add(cell)
+                    self.requests += 1
+        except BaseException:
+            with closing(files):
+                raise
+        return files
+
+    def _write_slabs(
+        self, way: Way, cell: Index, held: Mapping[Index, Bytes], files: Mapping[Index, ChunkFile]
+    ) -> None:
+        begin = time.perf_counter()
+        stored, cells = self.target
+        made = Streamed(self.mover, cell, way, self.task.block, held, files)
+        chunk = next(cells.chunks_of(cell))[0]
+        self.files.append(stored.write_parts(chunk, made.parts()))
+        self.stored += stored.stored_bytes(chunk)
+        self.requests += 1
+        self.written += cells.nbytes
+        self.read += made.read
+        self.elements += made.elements
+        reading, moving = made.seconds
+        self.seconds[0] += reading
+        self.seconds[1] += moving
+        self.seconds[2] += time.perf_counter() - begin - reading - moving
 
     def _chunk(self, chunk: Index) -> Bytes:
         stored = self.source.stored
@@ -234,6 +342,11 @@ class _Work:
         if data is not None:
             self.read += data.size
             return data
+        return self._missing(chunk)
+
+    def _missing(self, chunk: Index) -> Bytes:
+        """The fill value, for a chunk that may be missing."""
+        stored = self.source.stored
         if self.task.complete:
             raise SourceChanged(
                 f"chunk {list(chunk)} of {stored.address.spelled} is gone; it was there when the "

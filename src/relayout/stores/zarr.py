@@ -19,7 +19,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -41,6 +41,7 @@ from relayout.layout.roles import DATA, WEIGHTS
 from relayout.stores import inline
 from relayout.stores.buffers import given_back
 from relayout.stores.files import (
+    ChunkFile,
     fingerprint,
     names_chunk,
     read_whole,
@@ -132,6 +133,9 @@ class Zarr:
         self.grid = Grid(self._shape, self.chunks)
         self.fill = self._fill_value(metadata.fill_value).tobytes()
         self.codecs = self._codecs()
+        self.plain = self._local and not inner and self._is_plain()
+        self.header = b""
+        self._nbytes = prod(self.chunks) * self._native.itemsize
         self._pipeline, self._spec, self._prototype = self._machinery()
 
     # -- opening ----------------------------------------------------------------------------------------
@@ -269,20 +273,39 @@ class Zarr:
         shards = f", in shards of {list(self.array.shards)}" if self.array.shards else ""
         return " ".join(found) + shards
 
+    def _is_plain(self) -> bool:
+        """Whether a chunk is encoded as its bytes, little-endian and in C order, and nothing else."""
+        array = self.array
+        if array.shards or array.compressors or array.filters or self._native != self._little:
+            return False
+        if array.metadata.zarr_format == 2:
+            return bool(array.metadata.order == "C")
+        codecs = array.metadata.codecs
+        if [type(codec).__name__ for codec in codecs] != ["BytesCodec"]:
+            return False
+        return self._native.itemsize == 1 or getattr(codecs[0].endian, "value", "") == "little"
+
     # -- chunks -----------------------------------------------------------------------------------------
 
-    def _path(self, chunk: Index) -> Path:
+    def name(self, chunk: Index) -> str:
+        """The file of a chunk."""
         key: str = self.array.metadata.encode_chunk_key(chunk)
-        return self.folder / key
+        return key
+
+    def _path(self, chunk: Index) -> Path:
+        return self.folder / self.name(chunk)
 
     def read(self, chunk: Index, newest: int = 0) -> Bytes | None:
         """The bytes of a chunk."""
-        if self._inner or not inline.possible():
+        if self._inner or not (self.plain or inline.possible()):
             return self.read_slowly(chunk)
         path = self._path(chunk)
         data = read_whole(path, newest, self._most)
         if data is None:
             return None
+        if self.plain:
+            self._check_size(chunk, data.size)
+            return data
         buffer = self._prototype.buffer.from_array_like(data)
         decoded = self._decoding(
             chunk, lambda: inline.complete(self._pipeline.decode([(buffer, self._spec)]))
@@ -306,11 +329,28 @@ class Zarr:
     def _as_bytes(self, array: Any, chunk: Index) -> Bytes:
         array = np.ascontiguousarray(array, dtype=self._little)
         data: Bytes = array.reshape(-1).view(np.uint8)
-        if data.size != prod(self.chunks) * self._native.itemsize:
-            raise LayoutError(
-                f"chunk {list(chunk)} of {self.address.spelled} is damaged: it has {data.size} bytes, decoded"
-            )
+        self._check_size(chunk, data.size)
         return data
+
+    def _check_size(self, chunk: Index, size: int) -> None:
+        if size != self._nbytes:
+            raise LayoutError(
+                f"chunk {list(chunk)} of {self.address.spelled} is damaged: it has {size} bytes, decoded, "
+                f"and takes {self._nbytes}"
+            )
+
+    def opened(self, chunk: Index, newest: int = 0) -> ChunkFile | None:
+        """The file of a chunk, where it is nothing but the chunk."""
+        try:
+            file = ChunkFile(self._path(chunk), newest)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            self._check_size(chunk, file.size)
+        except BaseException:
+            file.close()
+            raise
+        return file
 
     def _decoding(self, chunk: Index, decode: Any) -> Any:
         try:
@@ -330,6 +370,8 @@ class Zarr:
 
     def encode(self, data: Bytes) -> Sequence[Any]:
         """A chunk as it is written."""
+        if self.plain:
+            return [data]
         array = data.view(self._little).reshape(self.chunks)
         if self._native != self._little:
             array = array.astype(self._native)
@@ -345,7 +387,13 @@ class Zarr:
         if not encoded:  # a shard of nothing but the fill value is not written
             path.unlink(missing_ok=True)
             return ""
-        write_whole(path, encoded)
+        write_whole(path, encoded, direct=self.plain)
+        return str(path)
+
+    def write_parts(self, chunk: Index, parts: Iterable[Bytes]) -> str:
+        """Write a chunk from its parts, where a file is nothing but the chunk."""
+        path = self._path(chunk)
+        write_whole(path, parts, direct=True)
         return str(path)
 
     # -- the whole --------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ def convert(task: dict[str, Any], **options: Any) -> None:
         **task.get("room", {"memory": task["memory"]}),
         codecs="same",
         zarr_format=2,
+        partial=task.get("engine") != "dask",
     )
     made.run(**options)
 

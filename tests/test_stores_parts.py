@@ -1,0 +1,334 @@
+"""Chunks that are read and written in parts: slab by slab, and by several tasks each."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import relayout as rl
+from relayout import stores
+from relayout.errors import LayoutError
+from relayout.stores import planning, scatter, search, slabs
+from relayout.stores.files import ChunkFile
+from relayout.stores.grid import Cells
+from relayout.stores.store import SourceChanged
+from relayout.stores.task import Task
+from test_stores import FORMATS, RATES, numbers, read_physical, write_folder
+
+ROWS, COLUMNS = 96, 80
+
+
+@given(
+    format=st.sampled_from(FORMATS),
+    dims=st.tuples(*[st.integers(1, 20)] * 4),
+    cut=st.tuples(*[st.integers(1, 20)] * 7),
+    most=st.integers(1, 2000),
+)
+def test_slabs_are_the_bytes_of_a_chunk_in_their_order(
+    format: str, dims: tuple[int, ...], cut: tuple[int, ...], most: int
+) -> None:
+    desc = rl.MemoryDesc(dims, "u8", format)
+    shape = [digit.extent for digit in desc.layout.digits]
+    cells = Cells(desc, [min(a, b) for a, b in zip(shape, cut, strict=False)])
+    if not cells.direct:
+        return
+    found = slabs.slabs(cells, most)
+    assert [one.begin for one in found] == [0, *(one.end for one in found[:-1])]
+    assert found[-1].end == cells.nbytes
+    for one in found:
+        assert np.prod([stop - start for start, stop in one.box]) == one.end - one.begin
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """An array in chunks of rows."""
+    write_folder(tmp_path / "x", numbers(ROWS, COLUMNS), "ab", (4, COLUMNS))
+    return tmp_path / "x"
+
+
+def across(source: Path, name: str = "y.chunks", **options: Any) -> stores.Plan:
+    """Chunks of columns, in memory for a few rows."""
+    memory = planning.BASE + 6 * 4 * COLUMNS * 4
+    given = {"chunks": (ROWS, 7), "memory": memory, "threads": 1, "rates": RATES} | options
+    return stores.plan(source, source.with_name(name), "ab", **given)
+
+
+def test_all_to_all_reads_and_writes_once(rows: Path) -> None:
+    plan = across(rows)
+    (one,) = plan.passes
+    assert one.scatter
+    assert one.requests_read == ROWS // 4
+    assert one.bytes_read == ROWS * COLUMNS * 4
+    assert "parts of chunks" in plan.explain()
+    done: list[Any] = []
+    plan.run(progress=done.append)
+    assert sum(task.requests for task in done) == one.requests_read + one.requests_written
+    assert sum(task.bytes_read for task in done) == one.bytes_read
+    assert sum(task.elements for task in done) == ROWS * COLUMNS
+    target = rows.with_name("y.chunks")
+    assert (read_physical(target) == numbers(ROWS, COLUMNS)).all()
+    assert sorted(path.suffix for path in target.iterdir()) == [".json"] + [".npy"] * 12
+    last = np.load(target / "0.11.npy")  # 3 of its 7 columns lie within the array
+    assert last.shape == (ROWS, 7)
+    assert not last[:, 3:].any()
+
+
+def test_parts_are_for_one_machine(rows: Path) -> None:
+    plan = across(rows)
+    with plan.start() as run, pytest.raises(LayoutError, match="plan with partial=False"):
+        stores.batches(run, plan.passes[0])
+    assert not any(one.scatter for one in across(rows, partial=False).passes)
+
+
+def test_parts_are_written_again_and_in_any_order(rows: Path) -> None:
+    plan = across(rows)
+    with plan.start() as run:
+        for number in [*reversed(plan.passes[0].tasks), 0, 1]:
+            run.record([plan.task(number).run()])
+        run.commit()
+    assert (read_physical(rows.with_name("y.chunks")) == numbers(ROWS, COLUMNS)).all()
+
+
+def test_parts_are_resumed(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, left = Task.run, [3]
+
+    def run(self: Task) -> Any:
+        if not left[0]:
+            raise OSError(errno.EIO, "broken")
+        left[0] -= 1
+        return real(self)
+
+    target = rows.with_name("y.chunks")
+    with monkeypatch.context() as patched:
+        patched.setattr(Task, "run", run)
+        with pytest.raises(OSError, match="broken"):
+            across(rows).run()
+    assert not list(target.glob("*.npy"))
+    with pytest.raises(LayoutError, match="is not complete: 3 of"):
+        rl.open(target)
+    assert across(rows).run(resume=True).resumed == 3
+    assert (read_physical(target) == numbers(ROWS, COLUMNS)).all()
+
+
+def test_publishing_is_resumed(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between two renames: those that have their names keep them."""
+    real, left = Path.replace, [5]
+
+    def replace(self: Path, other: Any) -> Path:
+        if self.suffix == ".npy":
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+        return real(self, other)
+
+    target = rows.with_name("y.chunks")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", replace)
+        with pytest.raises(KeyboardInterrupt):
+            across(rows).run()
+    assert len(list(target.glob("*.npy"))) == 5
+    with pytest.raises(LayoutError, match="is not complete"):
+        rl.open(target)
+    assert across(rows).run(resume=True).complete
+    assert (read_physical(target) == numbers(ROWS, COLUMNS)).all()
+
+
+def test_a_part_that_vanished_is_not_published(rows: Path) -> None:
+    plan = across(rows)
+    with plan.start() as run:
+        run.record([task.run() for task in plan])
+        (run.folder / ".relayout" / "parts" / "0.4.npy").unlink()
+        with pytest.raises(LayoutError, match="are gone or have another size"):
+            run.commit()
+        with pytest.raises(FileNotFoundError, match=r"0\.4\.npy"):
+            scatter.publish(plan.target.open(), run.folder / ".relayout" / "parts", run.folder)
+    assert not (rows.with_name("y.chunks") / "relayout.json").exists()
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_part(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, left = os.write, [2000]
+
+    def write(handle: int, data: Any) -> int:
+        if len(data) <= 128:  # headers, lines of the journal
+            return real(handle, data)
+        if left[0] <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        left[0] -= len(data)
+        return real(handle, data[: len(data) // 2])  # a write may take less than it was given
+
+    target = rows.with_name("y.chunks")
+    with monkeypatch.context() as patched:
+        patched.setattr(scatter.os, "write", write)
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            across(rows).run()
+    assert str(target) in str(caught.value.filename)
+    across(rows).run(resume=True)
+    assert (read_physical(target) == numbers(ROWS, COLUMNS)).all()
+
+
+@pytest.mark.parametrize("format", ["nhwc", "nChw4c"])
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_blocks_of_pictures_in_parts(format: str, dtype: str, tmp_path: Path) -> None:
+    x = numbers(10, 20, 6, 9)
+    write_folder(tmp_path / "x", x, "nchw", (2, 20, 6, 9))
+    target = rl.MemoryDesc(x.shape, dtype, format)
+    chunks = {"nhwc": (10, 4, 2, 20), "nChw4c": (10, 2, 4, 2, 4)}[format]
+    source, made = Cells(rl.MemoryDesc(x.shape, "f32", "nchw"), (2, 20, 6, 9)), Cells(target, chunks, True)
+    found = search.scattered(source, made, 1 << 20, 1)
+    assert found is not None
+    plan = stores.plan(
+        *(tmp_path / "x", tmp_path / "y.chunks", format), dtype=dtype, chunks=chunks, rates=RATES,
+        threads=1, memory=planning.BASE + 40_000,
+    )  # fmt: skip
+    assert plan.passes[0].scatter
+    plan.run()
+    wanted = rl.reorder(rl.tensor(x, "nchw"), format, dtype=dtype)
+    assert (read_physical(tmp_path / "y.chunks").reshape(-1).view(np.uint8) == wanted.buffer).all()
+
+
+def test_what_is_encoded_goes_through_files_that_are_not(rows: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    plan = across(rows, "y.zarr", codecs="zstd", memory=planning.BASE + 12 * 4 * COLUMNS * 4)
+    first, second = plan.passes
+    assert first.scatter
+    assert not second.scatter
+    plan.run()
+    assert (zarr.open_array(rows.with_name("y.zarr"), mode="r")[...] == numbers(ROWS, COLUMNS)).all()
+
+
+# -- slabs --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slabs of a few elements."""
+    monkeypatch.setattr(slabs, "SLAB", 900)
+    monkeypatch.setattr(slabs, "LEAST", 1)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("format", "chunks", "in_parts"),
+    [("nhwc", (4, 5, 6, 7), True), ("nchw", (4, 7, 5, 6), True), ("cwhn", (7, 6, 5, 4), False)],
+)
+def test_chunks_that_stay_where_they_are_are_read_in_parts(
+    format: str, chunks: tuple[int, ...], in_parts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = numbers(10, 7, 5, 6)
+    write_folder(tmp_path / "x", x, "nchw", (4, 7, 5, 6))
+    read: list[int] = []
+    real = ChunkFile.read
+
+    def counted(self: ChunkFile, start: int, stop: int) -> Any:
+        read.append(stop - start)
+        return real(self, start, stop)
+
+    monkeypatch.setattr(ChunkFile, "read", counted)
+    run = stores.convert(
+        *(tmp_path / "x", tmp_path / "y.chunks", format), chunks=chunks, rates=RATES, threads=1
+    )
+    assert run.complete
+    wanted = rl.reorder(rl.tensor(x, "nchw"), format)
+    assert (read_physical(tmp_path / "y.chunks").reshape(-1).view(np.uint8) == wanted.buffer).all()
+    assert sum(read) == (x.nbytes if in_parts else 0)  # and nothing of what lies beyond the array
+    assert all(size <= 840 for size in read)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_source_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not the destination, which is being written when it is read."""
+    write_folder(tmp_path / "x", numbers(8, 7, 5, 6), "nchw", (4, 7, 5, 6))
+
+    def fails(self: ChunkFile, start: int, stop: int) -> Any:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
+
+    plan = stores.plan(
+        tmp_path / "x", tmp_path / "y.chunks", "nhwc", chunks=(4, 5, 6, 7), rates=RATES, threads=1
+    )
+    monkeypatch.setattr(ChunkFile, "read", fails)
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        plan.run()
+    assert caught.value.filename == str(tmp_path / "x" / "0.0.0.0.npy")
+    assert not list((tmp_path / "y.chunks").glob("*.part")) + list((tmp_path / "y.chunks").glob("*.npy"))
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("cut", [10, 200, 1000])
+def test_a_file_that_is_too_short_is_damaged(cut: int, tmp_path: Path) -> None:
+    write_folder(tmp_path / "x", numbers(8, 7, 5, 6), "nchw", (4, 7, 5, 6))
+    path = tmp_path / "x" / "1.0.0.0.npy"
+    path.write_bytes(path.read_bytes()[:cut])
+    plan = stores.plan(
+        tmp_path / "x", tmp_path / "y.chunks", "nhwc", chunks=(4, 5, 6, 7), rates=RATES, threads=1
+    )
+    with pytest.raises(LayoutError, match=r"1\.0\.0\.0\.npy"):
+        plan.run()
+    path.unlink()
+    with pytest.raises((SourceChanged, LayoutError)):
+        plan.run(force=True)
+
+
+@pytest.mark.usefixtures("small")
+def test_missing_chunks_are_filled_slab_by_slab(tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    x = numbers(8, 7, 5, 6)
+    made = zarr.create_array(
+        tmp_path / "x.zarr", shape=x.shape, chunks=(4, 7, 5, 6), dtype="f4", fill_value=3.5, compressors=None
+    )
+    made[:4] = x[:4]
+    run = stores.convert(
+        *(rl.open(tmp_path / "x.zarr", format="nchw"), tmp_path / "y.zarr", "nhwc"), rates=RATES, threads=1
+    )
+    assert run.missing == 1
+    expected = np.concatenate([x[:4], np.full_like(x[4:], 3.5)]).transpose(0, 2, 3, 1)
+    assert (zarr.open_array(tmp_path / "y.zarr", mode="r")[...] == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "plain"),
+    [
+        ({"compressors": None}, True),
+        ({"compressors": None, "zarr_format": 2}, True),
+        ({"compressors": None, "zarr_format": 2, "order": "F"}, False),
+        ({"compressors": None, "dtype": ">f4", "zarr_format": 2}, False),
+        ({"compressors": None, "shards": (4, 8)}, False),
+        ({}, False),
+    ],
+)
+def test_which_zarr_stores_have_chunks_as_they_are(
+    options: dict[str, Any], plain: bool, tmp_path: Path
+) -> None:
+    zarr = pytest.importorskip("zarr")
+    x = numbers(8, 8)
+    told = {"dtype": "f4"} | options
+    zarr.create_array(tmp_path / "x.zarr", shape=x.shape, chunks=(2, 4), **told)[...] = x
+    lazy = rl.open(tmp_path / "x.zarr", format="ab")
+    assert lazy.stored.plain == plain
+    assert (lazy.numpy() == x).all()
+    for chunk in lazy.grid if plain else ():
+        with open(tmp_path / "x.zarr" / lazy.stored.name(chunk), "rb") as file:
+            assert file.read() == x[tuple(slice(*one) for one in lazy.grid.box(chunk))].tobytes()
+
+
+def test_a_big_endian_serializer_is_decoded(tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    from zarr.codecs import BytesCodec
+
+    x = numbers(8, 8)
+    made = zarr.create_array(
+        tmp_path / "x.zarr", shape=x.shape, chunks=(2, 4), dtype="f4", compressors=None,
+        serializer=BytesCodec(endian="big"),
+    )  # fmt: skip
+    made[...] = x
+    lazy = rl.open(tmp_path / "x.zarr", format="ab")
+    assert json.loads((tmp_path / "x.zarr" / "zarr.json").read_text())["codecs"][0]["name"] == "bytes"
+    assert not lazy.stored.plain
+    assert (lazy.numpy() == x).all()
