@@ -15,10 +15,12 @@ from relayout.ir import exponential
 from relayout.primitives import Softmax
 from strategies import examples
 from test_math import CPUS, Kernels
-from test_pooling import called
-from test_values import NEEDS, can_run
+from test_pooling import TARGETS, called
+from test_values import NEEDS, can_run, undefined
 
 machine_ = importlib.import_module("relayout.targets.machine")
+compile_ = importlib.import_module("relayout.jit.compile")
+softmax_ = importlib.import_module("relayout.kernels.reduce.softmax")
 
 WITHIN = {"bf16": 0.51, "f16": 0.54}  # units in the last place
 BITS = {"bf16": (8, -126), "f16": (11, -14)}  # of a mantissa, and the least exponent
@@ -159,3 +161,15 @@ def test_bytes_are_those_of_f32_rounded_once(kind: str, dims: tuple[int, ...], f
     narrow, wide = (Softmax(x.desc, -1, rl.MemoryDesc(dims, one, text)) for one in (kind, "f32"))
     wanted = wide(x).reorder(rl.MemoryDesc(dims, kind, text))
     assert (narrow(x).buffer == wanted.buffer).all()
+
+
+@pytest.mark.parametrize(("cpu", "triple"), TARGETS)
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+def test_code_calls_no_library(cpu: str, triple: str, kind: str) -> None:
+    machine = machine_.machine(cpu, triple)
+    for length in (100, 300, 20000):
+        desc = rl.MemoryDesc((4, length), kind, "ab")
+        made = softmax_.planned(desc, desc, 1, False)
+        code = compile_.assemble(softmax_.module(made, machine), machine)
+        if code.startswith(b"\x7fELF"):
+            assert undefined(code) == set()

@@ -37,6 +37,7 @@ ENTRIES = "{ i64, i64, float, float }"
 MOST_COLUMNS = 1 << 14  # of a row: 64 KiB of the stack
 MOST_RESULTS = 1 << 11  # rows or pixels of results, each of which is an entry of a table
 LEAST_CHANNELS = 8  # that are neighbours
+MOST_BLOCKS = 4  # each of which has columns of its own in the stack
 REGISTERS = 4  # of f32 in a vector: bytes are packed four registers at a time
 F32 = dtype("f32")
 
@@ -64,7 +65,10 @@ def planned(
     rows: Sequence[Sequence[tuple[int, float]]],
     columns: Sequence[Sequence[tuple[int, float]]],
 ) -> Linear | None:
-    """The two steps of a resampling; None where rows are not contiguous, or channels no neighbours.
+    """The two steps of a resampling; None where they don't pay, or rows are not contiguous.
+
+    They pay where columns are shared: where a row of results has twice as many elements, or half as many of
+    a narrow type, which would be converted for each of them.
 
     Parameters
     ----------
@@ -74,7 +78,10 @@ def planned(
         For each result along an axis the places of one or two elements, and their weights.
     """
     depth, height, width = window.axes
-    if depth.size * depth.out != 1 or not min(len(rows), len(columns)) > 0 or not window.blocks:
+    if depth.size * depth.out != 1 or not (rows and columns and 0 < len(window.blocks) <= MOST_BLOCKS):
+        return None
+    narrow = window.src.bits < F32.bits
+    if 2 * width.out < width.size if narrow else width.out < 2 * width.size:  # columns are hardly shared
         return None
     if max(len(rows), len(columns)) > MOST_RESULTS:
         return None

@@ -52,6 +52,7 @@ MOST_COLUMNS = 1 << 14  # bytes of a row, with its padding: 32 KiB of the stack
 LEAST_COLUMNS = 32  # of a row that is worth two steps
 MOST_RESULTS = 1 << 11  # rows or pixels of results, each of which is an entry of a table
 MOST_ROWS = 16  # of a window
+MOST_BLOCKS = 4  # each of which has columns of its own in the stack
 BITS = 8  # of the weights of both axes together: they add up to 256
 
 Taps = tuple[tuple[int, int], ...]
@@ -108,7 +109,9 @@ class Separable:
     def suits(self) -> bool:
         """Whether rows are contiguous, and neither too short nor too long."""
         x = self.width
-        if not 0 < len(self.rows) <= MOST_RESULTS or len(self.columns) > MOST_RESULTS or not self.blocks:
+        if not 0 < len(self.rows) <= MOST_RESULTS or len(self.columns) > MOST_RESULTS:
+            return False
+        if not 0 < len(self.blocks) <= MOST_BLOCKS:
             return False
         for block in self.blocks:
             each = block.length
