@@ -57,7 +57,8 @@ ROWS = 4  # short rows that are interleaved: a single one would wait for its own
 SHORT_ROW = 32  # elements of the longest row that is called short
 UNCOMPENSATED_TERMS = 16  # terms of the longest sum that needs no compensation for rounding
 UNCOMPENSATED_NARROW = 64  # the same where results are rounded to bf16 or f16: 2**-18 are lost at most
-HELD = 16  # vectors of a row that is held in registers
+HELD = 16  # registers of a row that is held in them
+TOGETHER = 32  # registers of such rows that are interleaved
 MOST_KEPT = 1 << 12  # elements of a row whose exponentials are kept
 SMALLEST = 2.0**-126  # of the normal numbers of f32
 
@@ -81,12 +82,17 @@ class SoftmaxPlan:
         """Whether results have so few bits that a shorter exponential does."""
         return self.dst in (F16, BF16) and not self.log
 
-    def held(self, lanes: int) -> int:
-        """The vectors of a row that is held in registers; 0: none is."""
-        row = self.rows.size
-        packed = any(self.rows.packing(block, lanes) for block in self.rows.blocks)
-        fits = self.rows.longest == row <= HELD * lanes
-        return -(-row // lanes) if self.short and fits and not packed else 0
+    def vectors(self, machine: Machine) -> tuple[int, int]:
+        """Elements of a vector, and how many vectors of a row are held in registers; 0: none is.
+
+        Two registers are one vector where an instruction rounds both at once.
+        """
+        lanes, row = lanes_of(machine, self.src), self.rows.size
+        packed = any(self.rows.packing(block, k * lanes) for block in self.rows.blocks for k in (1, 2))
+        holds = self.short and not packed and self.rows.longest == row <= HELD * lanes
+        if self.short and not packed and self.dst is BF16 and row > lanes and flushed(machine, lanes):
+            lanes *= 2
+        return lanes, -(-row // lanes) if holds else 0
 
 
 def planned(
@@ -107,9 +113,9 @@ def module(made: SoftmaxPlan, machine: Machine) -> str:
     """The text of the kernel: the function :data:`ENTRY`."""
     f = kernel(ENTRY, machine)
     together = ROWS if made.rows.longest <= SHORT_ROW else 1
-    lanes = lanes_of(machine, made.src)
-    held = made.held(lanes)
-    together = min(ROWS, 2 * HELD // held) if held else together
+    lanes, held = made.vectors(machine)
+    if held:
+        together = min(ROWS, max(1, TOGETHER * lanes_of(machine, made.src) // (held * lanes)))
     for found in lines(f, made.rows, f.arguments[:2], lanes, held or UNROLL, together, UNROLL):
         found.tasks(_Passes(f, made, found, held > 0).write)
     return f.text()
