@@ -37,6 +37,11 @@ def test_a_plan_is_printed_and_nothing_is_done(source: Path) -> None:
     told = json.loads(run("convert", source, "y.chunks", "--to", "nhwc", "--dry-run", "--json").output)
     assert told["done"] is False
     assert told["passes"][0]["bytes_read"] == 6 * 20 * 8 * 8 * 4
+    told = json.loads(run("convert", source, "y.chunks", "--to", "nhwc", "--json").output)
+    assert told["done"] is True
+    assert told["seconds"] > 0
+    assert told["predicted_seconds"] > 0
+    assert told["resident"] is None or told["resident"] > 10 << 20
 
 
 def test_conversion_with_values(source: Path) -> None:

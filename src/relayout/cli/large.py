@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -154,13 +156,15 @@ def convert_store(
         output.json({**_told(lazy, plan), "done": False})
         output.echo(plan.explain())
         return
+    begin = time.perf_counter()
     with (
         _started(plan, large.resume, force) as run,
         _bar(run, target, shown) as progress,
     ):
         _engine(large)(run, progress=progress, **_options(large))
         run.commit()
-    output.json({**_told(lazy, plan), "done": True, "resumed": run.resumed, "missing": run.missing})
+    took = {"seconds": time.perf_counter() - begin, "resident": _resident()}
+    output.json({**_told(lazy, plan), "done": True, "resumed": run.resumed, "missing": run.missing, **took})
     _report(source, target, lazy, plan, run, output)
 
 
@@ -299,6 +303,16 @@ def _told(lazy: LazyTensor, plan: Plan) -> dict[str, Any]:
         "predicted_seconds": plan.seconds,
         "notes": list(plan.notes),
     }
+
+
+def _resident() -> int | None:
+    """The largest resident set of this process, measured by the system; None: it does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
 
 
 def _report(source: str, target: str, lazy: LazyTensor, plan: Plan, run: Run, output: Output) -> None:
