@@ -313,6 +313,24 @@ def test_groups_that_leave_a_rest_are_packed(kinds, inputs, form, points):
 
 
 @compiles
+@pytest.mark.parametrize("sizes", [(16, 1, 1), (8, 2, 2), (3, 2, 8), (16, 4, 4)])
+@pytest.mark.parametrize(("form", "out"), [("nChw8c", "nhwc"), ("nchw", "nChw4c"), ("nhwc", "nchw")])
+@pytest.mark.parametrize("points", [(1, 0), (0, 1), (1, 99)])
+def test_zero_points_of_small_groups_have_kernels(sizes, form, out, points):
+    """Several would fit in a vector, and have one each where such vectors know no zero points."""
+    groups, inputs, outputs = sizes
+    descs = {"src_zero_point": point()} if points[0] else {}
+    if points[1]:
+        descs["weights_zero_point"] = point(groups * outputs if points[1] > 1 else 1)
+    filters, kinds = (groups, outputs, inputs, 3, 2), ("u8", "s8", "s32")
+    for strides in (1, 2):
+        made = problem(((2, groups * inputs, 6, 5), form), filters, strides, 1, kinds, out=out, **descs)
+        rng = np.random.default_rng(0)
+        arrays = {name: rng.integers(0, 9, one.dims) for name, one in descs.items()}
+        check(made, arrays=arrays, kernel=True)
+
+
+@compiles
 def test_large_sums_of_groups_that_leave_a_rest_are_exact():
     """Beyond what f32 adds up."""
     src, weights = desc((1, 6, 90, 90), "nhwc", "u8"), desc((2, 20, 3, 80, 80), rl.any, "s8")

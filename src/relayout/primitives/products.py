@@ -276,6 +276,8 @@ def _bare(made: Products) -> Products:
 def _ways(made: Products, machine: Machine, many: int) -> Ways | None:
     from relayout.kernels.conv.arithmetic import arithmetic_of, without_dots
     from relayout.kernels.conv.candidates import Problem, candidates
+    from relayout.kernels.conv.geometry import is_spread
+    from relayout.kernels.conv.tile import lanes_of
     from relayout.kernels.conv.weights import weights_text
 
     how = arithmetic_of(made.src.dtype, made.weights.dtype, made.geometry, machine, made.zeros)
@@ -292,6 +294,10 @@ def _ways(made: Products, machine: Machine, many: int) -> Ways | None:
             found = candidates(problem, machine, many)
             if found:
                 return Ways(found, problem, format)
+    if made.zeros and is_spread(
+        made.geometry, lanes_of(machine)
+    ):  # lanes of several groups know no zero points
+        return _ways(replace(made, geometry=made.geometry._replace(apart=True)), machine, many)
     return None
 
 

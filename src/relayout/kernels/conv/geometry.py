@@ -54,6 +54,8 @@ class Geometry(NamedTuple):
     """In front of the first element; what lies behind the last one follows from the other sizes."""
     gaps: Sizes = (1, 1, 1)
     """From one element of the source to the next, in the units of strides, dilation and padding."""
+    apart: bool = False
+    """Whether each group has vectors of its own, though several groups would fit in one."""
 
     @property
     def exchanged(self) -> Geometry:
@@ -97,7 +99,7 @@ def is_spread(geometry: Geometry, lanes: int) -> bool:
     """Whether a vector holds output channels of several groups."""
     outputs = geometry.outputs
     few = geometry.groups > 1 and 0 < outputs < lanes and lanes % outputs == 0
-    return few and geometry.inputs <= outputs
+    return few and geometry.inputs <= outputs and not geometry.apart
 
 
 class Span(NamedTuple):
