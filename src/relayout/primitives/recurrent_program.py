@@ -91,7 +91,8 @@ def multiplies(rounds: str, machine: Machine) -> Arithmetic:
 
     if not rounds:
         return FLOATS
-    kind, any_size = dtype(rounds), Geometry(1, 1, 64, 64, *[(1, 1, 1)] * 6)
+    kind, one = dtype(rounds), (1, 1, 1)
+    any_size = Geometry(1, 1, 64, 64, one, one, one, one, one, one)
     found = (how for how in dots_of(kind, kind, any_size, machine) if not how.matrices)
     return next(found, FLOATS)
 
