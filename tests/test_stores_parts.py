@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import relayout as rl
 from relayout import stores
 from relayout.errors import LayoutError
-from relayout.stores import planning, scatter, search, slabs
+from relayout.stores import buffers, planning, scatter, search, slabs
 from relayout.stores.files import ChunkFile
 from relayout.stores.grid import Cells
 from relayout.stores.store import SourceChanged
@@ -26,6 +26,7 @@ from test_stores import FORMATS, RATES, numbers, read_physical, write_folder
 ROWS, COLUMNS = 96, 80
 
 
+@settings(deadline=None)
 @given(
     format=st.sampled_from(FORMATS),
     dims=st.tuples(*[st.integers(1, 20)] * 4),
@@ -332,3 +333,20 @@ def test_a_big_endian_serializer_is_decoded(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "x.zarr" / "zarr.json").read_text())["codecs"][0]["name"] == "bytes"
     assert not lazy.stored.plain
     assert (lazy.numpy() == x).all()
+
+
+def test_what_is_compressed_leaves_no_buffers(tmp_path: Path) -> None:
+    """One for each size that was ever read would be all the memory in the end."""
+    zarr = pytest.importorskip("zarr")
+    x = np.random.default_rng(0).integers(0, 1 << 30, (16, 100), dtype=np.int32)
+    x[np.arange(100) >= 10 + 5 * np.arange(16)[:, None]] = 0
+    zarr.create_array(tmp_path / "x.zarr", shape=x.shape, chunks=(1, 100), dtype="i4")[...] = x
+    stored = rl.open(tmp_path / "x.zarr", format="ab").stored
+    assert len({stored.stored_bytes(chunk) for chunk in stored.grid}) > 8
+    with buffers.reused():
+        for chunk in stored.grid:
+            data = stored.read(chunk)
+            assert data is not None
+            buffers.given_back(data)
+        kept = buffers._THREAD.free or {}
+        assert sum(map(len, kept.values())) <= 1

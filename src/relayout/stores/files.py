@@ -18,6 +18,7 @@ from relayout.exchange.mapped import open_regular
 from relayout.files.atomic import naming
 from relayout.stores.buffers import taken
 from relayout.stores.store import Bytes, Fingerprint, SourceChanged, digest
+from relayout.tensor import aligned
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -42,8 +43,11 @@ _PART: Final = re.compile(r"\..+\.[0-9a-f]{12}\.part")
 """What a file is called while it is being written."""
 
 
-def read_whole(path: Path, newest: int, most: int) -> Bytes | None:
+def read_whole(path: Path, newest: int, most: int, *, varying: bool = False) -> Bytes | None:
     """The bytes of a file, in a buffer that can be :func:`given back <.buffers.given_back>`; None: no file.
+
+    ``varying`` files are of any size, as compressed ones are: they get a buffer of their own, as one that is
+    kept for each size that was ever read would be more and more memory.
 
     Raises
     ------
@@ -63,7 +67,8 @@ def read_whole(path: Path, newest: int, most: int) -> Bytes | None:
                     f"{path} has {status.st_size} bytes, which is more than the {most} that a chunk of this "
                     "array can take"
                 )
-            data, got = taken(status.st_size), 0
+            data = aligned(status.st_size, zeroed=False) if varying else taken(status.st_size)
+            got = 0
             while got < data.size:  # the system reads 2 GiB at most
                 more = file.readinto(data[got:].data)
                 if not more:

@@ -39,7 +39,6 @@ from relayout.layout.format import Format
 from relayout.layout.layout import MAX_ELEMENTS
 from relayout.layout.roles import DATA, WEIGHTS
 from relayout.stores import inline
-from relayout.stores.buffers import given_back
 from relayout.stores.files import (
     ChunkFile,
     fingerprint,
@@ -300,7 +299,7 @@ class Zarr:
         if self._inner or not (self.plain or inline.possible()):
             return self.read_slowly(chunk)
         path = self._path(chunk)
-        data = read_whole(path, newest, self._most)
+        data = read_whole(path, newest, self._most, varying=not self.plain)
         if data is None:
             return None
         if self.plain:
@@ -310,10 +309,7 @@ class Zarr:
         decoded = self._decoding(
             chunk, lambda: inline.complete(self._pipeline.decode([(buffer, self._spec)]))
         )
-        found = self._as_bytes(next(iter(decoded)).as_ndarray_like(), chunk)
-        if not np.may_share_memory(data, found):
-            given_back(data)
-        return found
+        return self._as_bytes(next(iter(decoded)).as_ndarray_like(), chunk)
 
     def read_slowly(self, chunk: Index) -> Bytes:
         """The same through a slice of the package's; what is missing is the fill value."""
