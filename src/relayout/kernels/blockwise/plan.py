@@ -122,12 +122,13 @@ class Plan(NamedTuple):
         """Registers of outputs, and rows, whose sums are made at a time.
 
         One row takes all outputs that are side by side. With more, two registers of outputs share the words
-        of the source, and as many rows as there is room for share the weights that have been taken apart.
+        of the source, and some rows the weights that have been taken apart: a dozen sums hide the latency of
+        the instruction, and leave registers for what is multiplied.
         """
         if self.rows == 1:
             return self.side, 1
         together = min(self.side, 2)
-        room = registers_of(self.machine) * 3 // 4 // (together * self.limbs)
+        room = registers_of(self.machine) * 3 // 8 // (together * self.limbs)
         return together, max(1, min(room, MOST_ROWS, self.rows))
 
     @property

@@ -13,9 +13,9 @@ rows. The sums of three limbs become one f32 with two roundings, or with one::
     (2**16 sum2 + sum0 + 2**8 sum1)        where all of it is (:attr:`.plan.Plan.fits`): 4 bits, short chunks
 
 **One row is read as a stream.** Weights are loaded in the order of their addresses, between the products: a
-piece of assembly that may write to memory keeps LLVM from loading those of a whole chunk first, which takes up
-to 1.4 times as long. Processors follow a stream up to the end of its page; so in each turn a line two pages
-further is asked for. To ask for all lines takes up to 1.7 times as long, since they take the place of what is
+piece of assembly that may write to memory keeps LLVM from loading those of a whole chunk first, which took up
+to 1.4 times as long. Processors follow a stream up to the end of its page; so each turn asks for a line two
+pages on. To ask for all lines takes up to 1.7 times as long, since they take the place of what is
 read (docs/performance.md).
 """
 
