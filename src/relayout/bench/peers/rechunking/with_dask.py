@@ -30,7 +30,9 @@ def convert(task: dict[str, Any], method: str) -> None:
             zarr_format=2,
             compressors=source.compressors or None,
         )
-        x.to_zarr(target)
+        # Chunks are those of the target, so no two tasks write the same one. to_zarr would merge them again, to
+        # 128 MiB each, which these workers have no memory for.
+        x.store(target, lock=False)
 
 
 def main(task: dict[str, Any]) -> dict[str, Any]:
