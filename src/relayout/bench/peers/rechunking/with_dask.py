@@ -30,8 +30,8 @@ def convert(task: dict[str, Any], method: str) -> None:
             zarr_format=2,
             compressors=source.compressors or None,
         )
-        # Chunks are those of the target, so no two tasks write the same one. to_zarr would merge them again, to
-        # 128 MiB each, which these workers have no memory for.
+        # Chunks are those of the target, so no two tasks write the same one. to_zarr would merge them
+        # again, to 128 MiB each, which these workers have no memory for.
         x.store(target, lock=False)
 
 
