@@ -87,6 +87,7 @@ def test_inference(case: Case) -> None:
 CALLED_OTHERWISE = {
     "captured": "inner graphs are closed, which ONNX's are not",
     "padding_idx": "in training a row of an embedding may stay as it is, which ONNX can't say",
+    "from_end": "operators of PyTorch refuse indices below 0, which ONNX has no way to ask for",
 }
 """Attributes that ONNX has not, with the reason."""
 

@@ -39,8 +39,8 @@ OLDEST: Final = 21
 WINDOWS_END: Final = 22
 """The version that says of poolings that no window starts in the padding behind, as all runtimes have it."""
 
-OWN: Final = frozenset(("captured", "padding_idx"))
-"""Attributes that ONNX does not have: what they say is written otherwise, or of training alone."""
+OWN: Final = frozenset(("captured", "padding_idx", "from_end"))
+"""Attributes that ONNX does not have: of training, of what is refused, or written otherwise."""
 
 WRITTEN_OUT: Final = frozenset(("Swish",))
 """Operators that runtimes lack, written in older ones."""

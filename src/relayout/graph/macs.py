@@ -78,7 +78,7 @@ def _attention(node: Node, inputs: list[Any], out: Any) -> int:
     q, k, v = inputs[:3]
     keys = int(k[-2])
     if len(q) == 4:
-        return _prod(q) * keys + _prod(q[:-1]) * keys * int(v[-1])
+        return _prod(q) * keys + (_prod(q[:-1]) * keys * int(v[-1]) if node.outputs[0] else 0)
     query_heads = int(node.attributes["q_num_heads"])
     width = int(v[-1]) // int(node.attributes["kv_num_heads"]) * query_heads
     return _prod(q) * keys + int(q[0] * q[1]) * keys * width

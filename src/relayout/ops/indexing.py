@@ -16,7 +16,11 @@ is named by indices: the *coordinates*. Three operators of ONNX are this one thi
 Traceback (most recent call last):
 relayout.errors.LayoutError: index 3 of axis 0, which has 3 elements
 
-Indices below 0 count from the end.
+Indices below 0 count from the end, as in NumPy and ONNX, or name nothing, as in most operators of PyTorch.
+
+>>> taken(2, 1, 0, from_end=False).gathered(np.arange(6).reshape(3, 2), np.array([2, -3]))
+Traceback (most recent call last):
+relayout.errors.LayoutError: index -3 of axis 0, which has 3 elements
 """
 
 from __future__ import annotations
@@ -48,16 +52,21 @@ class Indexing:
         The axes of the data that indices name.
     listed : bool
         Whether the last axis of the indices lists coordinates; else there is one.
+    from_end : bool
+        Whether indices below 0 count from the end; else they name nothing.
     """
 
     axes: tuple[tuple[int, int], ...]
     coordinates: tuple[int, ...]
     listed: bool = False
+    from_end: bool = True
 
     def __post_init__(self) -> None:
         numbers = [*self.coordinates, *(n for pair in self.axes for n in pair)]
-        if any(type(n) is not int or n < -1 for n in numbers) or type(self.listed) is not bool:
+        if any(type(n) is not int or n < -1 for n in numbers):
             raise LayoutError(f"axes are numbers, and {numbers} are not")
+        if type(self.listed) is not bool or type(self.from_end) is not bool:
+            raise LayoutError(f"listed and from_end are True or False, not {self.listed} and {self.from_end}")
         if any(pair == (-1, -1) for pair in self.axes) or not self.coordinates or -1 in self.coordinates:
             raise LayoutError(
                 "each axis is one of the data or of the indices, and some of the data are named"
@@ -109,7 +118,7 @@ class Indexing:
         for k, axis in enumerate(self.coordinates):
             at = (*along, k) if self.listed else tuple(along)
             each = indices[at]
-            wrong = (each < -dims[axis]) | (each >= dims[axis])
+            wrong = (each < (-dims[axis] if self.from_end else 0)) | (each >= dims[axis])
             if wrong.any():
                 raise LayoutError(outside(int(each[wrong][0]), axis, dims[axis]))
             found[axis] = each
@@ -164,21 +173,21 @@ def outside(index: int, axis: int, size: int) -> str:
     return f"index {index} of axis {axis}, which has {size} elements"
 
 
-def taken(data: int, indices: int, axis: int) -> Indexing:
+def taken(data: int, indices: int, axis: int, from_end: bool = True) -> Indexing:
     """Slices along an axis, the axes of the indices in its place; ``data`` and ``indices`` are ranks."""
     before = [(k, -1) for k in range(axis)]
     behind = [(k, -1) for k in range(axis + 1, data)]
-    return Indexing((*before, *((-1, k) for k in range(indices)), *behind), (axis,))
+    return Indexing((*before, *((-1, k) for k in range(indices)), *behind), (axis,), from_end=from_end)
 
 
-def elements(rank: int, axis: int) -> Indexing:
+def elements(rank: int, axis: int, from_end: bool = True) -> Indexing:
     """An element for each index: that of the same place but for one axis."""
-    return Indexing(tuple((-1 if k == axis else k, k) for k in range(rank)), (axis,))
+    return Indexing(tuple((-1 if k == axis else k, k) for k in range(rank)), (axis,), from_end=from_end)
 
 
-def points(data: int, indices: int, count: int, batch: int = 0) -> Indexing:
+def points(data: int, indices: int, count: int, batch: int = 0, from_end: bool = True) -> Indexing:
     """Slices at points of so many coordinates, which the last axis of the indices lists, in each batch."""
     both = [(k, k) for k in range(batch)]
     several = [(-1, k) for k in range(batch, indices - 1)]
     behind = [(k, -1) for k in range(batch + count, data)]
-    return Indexing((*both, *several, *behind), tuple(range(batch, batch + count)), True)
+    return Indexing((*both, *several, *behind), tuple(range(batch, batch + count)), True, from_end)

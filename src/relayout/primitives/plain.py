@@ -89,7 +89,7 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, Expression):
         return {"expression": _plain([value.operands, value.terms, value.results], where)}
     if isinstance(value, Indexing):
-        return {"indexing": [list(value.axes), list(value.coordinates), value.listed]}
+        return {"indexing": [list(value.axes), list(value.coordinates), value.listed, value.from_end]}
     if isinstance(value, (list, tuple)):
         return [_plain(one, where) for one in value]
     if isinstance(value, Mapping):
@@ -152,8 +152,8 @@ def _made(value: Any) -> Any:
             terms = [(a, kind, tuple(given), n) for a, kind, given, n in terms]
             return Expression.of(operands, terms, *results)
         if tag == "indexing":
-            axes, coordinates, listed = what
-            return Indexing(tuple((d, i) for d, i in axes), tuple(coordinates), listed)
+            axes, coordinates, *more = what
+            return Indexing(tuple((d, i) for d, i in axes), tuple(coordinates), *more)
         if tag == "named" and isinstance(what, dict):
             return {name: _made(one) for name, one in what.items()}
     raise LayoutError(f"an argument of a primitive is damaged: {value!r:.80}")

@@ -53,7 +53,8 @@ def gather(case: Case) -> Iterator[Way] | None:
         return None
     data, indices = given
     axis = int(case.attributes["axis"]) % len(data.dims)
-    return _gathers(case, data, indices, taken(len(data.dims), len(indices.dims), axis))
+    how = taken(len(data.dims), len(indices.dims), axis, bool(case.attributes["from_end"]))
+    return _gathers(case, data, indices, how)
 
 
 @rule("GatherElements")
@@ -63,7 +64,8 @@ def gather_elements(case: Case) -> Iterator[Way] | None:
     if given is None:
         return None
     axis = int(case.attributes["axis"]) % len(given[0].dims)
-    return _gathers(case, given[0], given[1], elements(len(given[0].dims), axis))
+    how = elements(len(given[0].dims), axis, bool(case.attributes["from_end"]))
+    return _gathers(case, given[0], given[1], how)
 
 
 @rule("GatherND")
@@ -112,7 +114,7 @@ def scatter_elements(case: Case) -> list[Way] | None:
     if given is None:
         return None
     axis = int(case.attributes["axis"]) % len(given[0].dims)
-    return _scatters(case, given, elements(len(given[0].dims), axis))
+    return _scatters(case, given, elements(len(given[0].dims), axis, bool(case.attributes["from_end"])))
 
 
 @rule("ScatterND")
@@ -122,7 +124,9 @@ def scatter_nd(case: Case) -> list[Way] | None:
     if given is None:
         return None
     data, indices, _ = given
-    return _scatters(case, given, points(len(data.dims), len(indices.dims), indices.dims[-1]))
+    from_end = bool(case.attributes["from_end"])
+    how = points(len(data.dims), len(indices.dims), indices.dims[-1], from_end=from_end)
+    return _scatters(case, given, how)
 
 
 def _scatters(case: Case, given: list[Operand], how: Indexing) -> list[Way] | None:

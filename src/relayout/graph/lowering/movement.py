@@ -112,7 +112,10 @@ def picked(case: Case) -> Iterator[Way] | None:
     if src is None or places is None or places.size == 0:
         return None
     axis = int(case.attributes["axis"]) % len(src.dims)
-    found = [int(k) % src.dims[axis] for k in places.reshape(-1)]
+    length = src.dims[axis]
+    if places.min() < (-length if case.attributes["from_end"] else 0) or places.max() >= length:
+        return None  # what names nothing is refused where it is looked up
+    found = [int(k) % length for k in places.reshape(-1)]
     step = found[1] - found[0] if len(found) > 1 else 1
     if step < 1 or found != list(range(found[0], found[0] + step * len(found), step)):
         return None

@@ -1,7 +1,7 @@
 """Elements by index: read (Gather) and written (Scatter).
 
-An index below 0 counts from the end. What several indices name is written in no order, unless the updates are
-added, multiplied or compared.
+An index below 0 counts from the end, or is refused where ``from_end`` is 0, as most operators of PyTorch do.
+What several indices name is written in no order, unless the updates are added, multiplied or compared.
 """
 
 from __future__ import annotations
@@ -32,13 +32,22 @@ def _taken(data: Fact, indices: Fact, *, axis: int = 0, **_: Any) -> Fact:
 
 
 @operator("Gather", infer=_taken)
-def gather(data: Array, indices: Array, /, *, axis: int = 0, padding_idx: int = -1) -> Array:
+def gather(
+    data: Array, indices: Array, /, *, axis: int = 0, from_end: int = 1, padding_idx: int = -1
+) -> Array:
     """Slices along an axis: the axes of the indices stand in its place.
 
     ``padding_idx`` is of training: the index whose slice has no gradient, as an embedding's in PyTorch; of -1
     all have one.
     """
+    _check_signs(indices, from_end)
     return np.asarray(data.take(indices, axis_in(axis, data.ndim)), data.dtype)
+
+
+def _check_signs(indices: Array, from_end: int) -> None:
+    """Refuse indices below 0 where these do not count from the end."""
+    if not from_end and indices.size and indices.min() < 0:
+        raise LayoutError(f"index {indices.min()} is below 0, and does not count from the end")
 
 
 def _lines(indices: Array, axis: int) -> tuple[Array, ...]:
@@ -53,8 +62,9 @@ def _as_indices(data: Fact, indices: Fact, **_: Any) -> Fact:
 
 
 @operator("GatherElements", infer=_as_indices)
-def gather_elements(data: Array, indices: Array, /, *, axis: int = 0) -> Array:
+def gather_elements(data: Array, indices: Array, /, *, axis: int = 0, from_end: int = 1) -> Array:
     """An element for each index: that of the same place but for one axis."""
+    _check_signs(indices, from_end)
     _same_rank(data, indices)
     return np.asarray(data[_lines(indices, axis_in(axis, data.ndim))])
 
@@ -114,9 +124,17 @@ def _written(data: Array, at: tuple[Array, ...], updates: Array, reduction: str)
 
 @operator("ScatterElements", infer=same)
 def scatter_elements(
-    data: Array, indices: Array, updates: Array, /, *, axis: int = 0, reduction: str = "none"
+    data: Array,
+    indices: Array,
+    updates: Array,
+    /,
+    *,
+    axis: int = 0,
+    from_end: int = 1,
+    reduction: str = "none",
 ) -> Array:
     """Data with an element replaced for each index: that of the same place but for one axis."""
+    _check_signs(indices, from_end)
     _same_rank(data, indices)
     if updates.shape != indices.shape:
         raise LayoutError("there must be one update for each index")
@@ -124,8 +142,11 @@ def scatter_elements(
 
 
 @operator("ScatterND", infer=same)
-def scatter_nd(data: Array, indices: Array, updates: Array, /, *, reduction: str = "none") -> Array:
+def scatter_nd(
+    data: Array, indices: Array, updates: Array, /, *, from_end: int = 1, reduction: str = "none"
+) -> Array:
     """Data with slices replaced: the last axis of the indices has the coordinates of one."""
+    _check_signs(indices, from_end)
     count = _coordinates(data, indices)
     wanted = (*indices.shape[:-1], *data.shape[count:])
     if updates.shape != wanted:

@@ -20,10 +20,11 @@ from relayout.graph.passes.rewriting import Around, rewritten, sizes
 
 __all__ = ["with_plain_attention"]
 
+WEIGHTS = 3  # of qk_matmul_output_mode: the fourth output is what softmax has made
+
 OTHERS = {
     "left_window_size": -1,
     "right_window_size": -1,
-    "qk_matmul_output_mode": 0,
     "softcap": 0.0,
     "softmax_precision": None,
 }
@@ -31,7 +32,7 @@ OTHERS = {
 
 
 def with_plain_attention(graph: Graph) -> Graph:
-    """The graph with MatMul and Softmax for each Attention of four axes that keeps nothing.
+    """The graph with MatMul and Softmax for each Attention of four axes that keeps nothing but its weights.
 
     >>> from relayout.graph.graph import Value
     >>> q, k, v = (Value(name, (1, 4, 7, 16), np.dtype("float32")) for name in "qkv")
@@ -51,7 +52,10 @@ def with_plain_attention(graph: Graph) -> Graph:
 
 
 def _attention(node: Node, around: Around) -> tuple[Node, ...] | None:
-    if node.operator != "Attention" or any(node.inputs[4:]) or any(node.outputs[1:]):
+    if node.operator != "Attention" or any(node.inputs[4:]) or any(node.outputs[1:3]):
+        return None
+    result, kept = node.outputs[0], node.outputs[3] if len(node.outputs) > 3 else ""
+    if kept and node.attributes.get("qk_matmul_output_mode") != WEIGHTS:
         return None
     if any(node.attributes.get(name, usual) != usual for name, usual in OTHERS.items()):
         return None
@@ -66,16 +70,17 @@ def _attention(node: Node, around: Around) -> tuple[Node, ...] | None:
     if wide is None or (mask and wide[-1] != k[2]):
         return None
     nodes: list[Node] = []
+    near = result or kept
 
     def step(what: str, operator: str, *inputs: str, **attributes: object) -> str:
-        made = around.fresh(f"{node.outputs[0]}/{what}")
+        made = around.fresh(f"{near}/{what}")
         nodes.append(Node(operator, inputs, (made,), attributes, node.name))
         return made
 
     def constant(data: object) -> str:
-        return around.constant(np.asarray(data, kind), node)
+        return around.constant(np.asarray(data, kind), near)
 
-    last = around.constant(np.array([-1]), node) if mask else ""
+    last = around.constant(np.array([-1]), near) if mask else ""
     scale = node.attributes.get("scale")
     query = step("query", "Mul", node.inputs[0], constant(1 / sqrt(q[3]) if scale is None else scale))
     key = step("key", "Transpose", node.inputs[1], perm=(0, 1, 3, 2))
@@ -95,4 +100,8 @@ def _attention(node: Node, around: Around) -> tuple[Node, ...] | None:
         most = step("most", "ReduceMax", bias, last, keepdims=1)
         blind = step("blind", "Equal", most, constant(-np.inf))
         weights = step("weights", "Where", blind, constant(0), weights)
-    return (*nodes, Node("MatMul", (weights, node.inputs[2]), node.outputs, {}, node.name))
+    if kept:
+        nodes.append(Node("Identity", (weights,), (kept,), {}, node.name))
+    if result:
+        nodes.append(Node("MatMul", (weights, node.inputs[2]), (result,), {}, node.name))
+    return tuple(nodes)

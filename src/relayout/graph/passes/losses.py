@@ -6,7 +6,7 @@
     NegativeLogLikelihoodLoss(l, t)  ->  -mean(GatherElements(l, t))
 
 What is gathered is small. With weights, or classes that do not count, each logarithm is weighed, and the mean
-is divided by the sum of weights. A class below 0 is made one that is too large, which gathering refuses.
+is divided by the sum of weights. Gathering refuses classes that there are not, those below 0 among them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def with_losses_written_out(graph: Graph) -> Graph:
     >>> x, t = Value("x", (4, 3), F32), Value("t", (4,), np.dtype("int64"))
     >>> loss = Node("NegativeLogLikelihoodLoss", ("x", "t"), ("loss",), {"reduction": "sum"})
     >>> [node.operator for node in with_losses_written_out(Graph((x, t), ("loss",), (loss,))).nodes]
-    ['Less', 'Where', 'Unsqueeze', 'GatherElements', 'Squeeze', 'Neg', 'ReduceSum']
+    ['Unsqueeze', 'GatherElements', 'Squeeze', 'Neg', 'ReduceSum']
     """
     if not any(node.operator in LOSSES for node in graph.nodes):
         return graph
@@ -48,13 +48,13 @@ def with_losses_written_out(graph: Graph) -> Graph:
             nodes.append(node)
             continue
         first = len(writing.nodes)
-        _written(writing, node, dims[1])
+        _written(writing, node)
         nodes += writing.nodes[first:]
     values = {name: value for name, value in writing.values.items() if name not in writing.constants}
     return graph.replaced(nodes=tuple(nodes), constants=writing.constants, values=values)
 
 
-def _written(writing: Writing, node: Node, classes: int) -> None:
+def _written(writing: Writing, node: Node) -> None:
     a: dict[str, Any] = {"reduction": "mean", "ignore_index": None, **node.attributes}
     x, targets, weights = (*node.inputs, "")[:3]
     number, narrow = REALS[writing.dtype(x)], writing.dtype(x) != F32
@@ -68,19 +68,18 @@ def _written(writing: Writing, node: Node, classes: int) -> None:
         if wanted and narrow:
             writing.append(Node("Cast", (kept,), (wanted,), {"to": number}, wanted))
         x = kept
-    small = writing.number(0, targets)
-    index = writing("Where", writing("Less", targets, small), writing.number(classes, targets), targets)
-    each, counted = "", ""
+    index, each, counted = targets, "", ""
     if a["ignore_index"] is not None:
         counted = writing("Not", writing("Equal", targets, writing.number(a["ignore_index"], targets)))
-        index = writing("Where", counted, index, small)
+        index = writing("Where", counted, index, writing.number(0, targets))
     if weights:
-        each = writing("Gather", weights, index)
+        each = writing("Gather", weights, index, from_end=0)
     if counted:
         each = writing("Where", counted, each or writing.number(1, x), writing.number(0, x))
     axis = writing.integers(1)
     label = f"classes of {node.outputs[0]}"  # what an error names
-    found = writing("GatherElements", x, writing("Unsqueeze", index, axis), label=label, axis=1)
+    places = writing("Unsqueeze", index, axis)
+    found = writing("GatherElements", x, places, label=label, axis=1, from_end=0)
     found = writing("Neg", writing("Squeeze", found, axis))
     if each:
         found = writing("Mul", found, each)

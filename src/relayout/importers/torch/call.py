@@ -117,10 +117,11 @@ class Call:
         return Value(made.name, dims, dtype)
 
     def several(
-        self, operator: str, *inputs: Value | None, outputs: int, **attributes: Any
+        self, operator: str, *inputs: Value | None, outputs: int | Sequence[bool], **attributes: Any
     ) -> tuple[Value, ...]:
-        """Write a node with several outputs."""
-        names = tuple(self.writer.fresh(f"{self.name}.{operator}") for _ in range(outputs))
+        """Write a node with several outputs: so many, or those that are wanted; the others have no names."""
+        wanted = (True,) * outputs if isinstance(outputs, int) else outputs
+        names = tuple(self.writer.fresh(f"{self.name}.{operator}") if one else "" for one in wanted)
         given = ["" if one is None else one.name for one in inputs]
         while given and not given[-1]:
             given.pop()

@@ -65,6 +65,8 @@ class Indexed:
     coordinates : tuple of Coordinate
     index : int
         Bytes of an index.
+    from_end : bool
+        Whether indices below 0 count from the end.
     """
 
     starts: tuple[int, ...]
@@ -73,6 +75,7 @@ class Indexed:
     row: int
     coordinates: tuple[Coordinate, ...]
     index: int
+    from_end: bool = True
 
     def __str__(self) -> str:
         around = "  ".join(f"{n}x({','.join(map(str, steps))})" for n, steps in (*self.loops, *self.inner))
@@ -107,7 +110,7 @@ def indexed(
         for k, axis in enumerate(how.coordinates)
     )
     starts = tuple(layout.offset0 * size for layout, size in zip((data, indices, other), sizes, strict=True))
-    return Indexed(starts, tuple(made), tuple(inner), row, coordinates, index)
+    return Indexed(starts, tuple(made), tuple(inner), row, coordinates, index, how.from_end)
 
 
 def _in_turn(loops: list[Loop]) -> list[Loop]:
@@ -181,7 +184,9 @@ class _Writing:
         for k, (offset, size, step) in enumerate(self.problem.coordinates):
             given = b.load(integer(8 * self.problem.index), b.gep(list_, offset), 1)
             given = b.resize(given, 64, True)
-            place = b.select(b.icmp("slt", given, 0), b.add(given, size), given)
+            place = given  # below 0 it is beyond the end of any axis, as a number without a sign
+            if self.problem.from_end:
+                place = b.select(b.icmp("slt", given, 0), b.add(given, size), given)
             inside = b.icmp("ult", place, size)
             b.when(b.not_(inside), lambda k=k, given=given: self._failed(k, given))  # type: ignore[misc]
             good = inside if k == 0 else b.and_(good, inside)

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from threading import RLock
 from typing import Any, Final
 
 import torch
 
+from relayout.forking import lock
 from relayout.torch.compiling.options import Options
 from relayout.torch.compiling.program import Program, programmed
 from relayout.torch.compiling.report import Report
@@ -76,7 +76,6 @@ class Calls:
         self._entries: tuple[_Entry, ...] = ()
         self._seen: set[tuple[Any, ...]] = set()
         self._hasty = 0
-        self._lock = RLock()
 
     def __call__(self, arguments: list[Any]) -> Any:
         """What the graph returns."""
@@ -93,7 +92,7 @@ class Calls:
                 if entry.weights.unchanged(weights):
                     entry.calls += 1
                     return entry.program
-                with self._lock:
+                with lock():
                     self._hasty = self._hasty + 1 if entry.calls < FEW else 0
                     self._entries = tuple(one for one in self._entries if not one.weights.are(weights))
                 return None
@@ -101,7 +100,7 @@ class Calls:
 
     def _made(self, given: list[Any]) -> Program | None:
         """The program for these arguments, compiled; None: PyTorch runs the graph."""
-        with self._lock:
+        with lock():
             steady = () if self._hasty >= HASTY else tuple(k for k in self._weights if watchable(given[k]))
             if steady != self._weights:
                 self._weights, self._picked, self._entries = steady, _picking(steady), ()

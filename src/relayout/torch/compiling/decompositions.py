@@ -6,7 +6,9 @@ rule there. Those here are what the modules compute with gradients, without mask
 
 A result has the strides that its trace tells. Of two operators the trace tells other strides than the kernel
 writes: ``roll`` and ``channel_shuffle`` keep channels-last. Their rules here are made of operators whose
-strides are told right. ``max_unpool2d``, where taking it apart changes the strides, stays whole.
+strides are told right. ``max_unpool2d``, where taking it apart changes the strides, stays whole. So does
+``index_fill``: indices below 0 count from its end, while ``index_copy``, which it would be made of, refuses
+them.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ def rules() -> Mapping[Any, Any]:
         if str(operator) not in TABLE
         and torch.Tag.nondeterministic_seeded not in getattr(operator, "tags", ())
     }
-    for operator in (aten.max_unpool2d.default, aten.max_unpool3d.default):
+    for operator in (aten.max_unpool2d.default, aten.max_unpool3d.default, aten.index_fill.int_Scalar,
+                     aten.index_fill.int_Tensor):  # fmt: skip
         found.pop(operator, None)
     found[aten.roll.default] = _roll
     found[aten.channel_shuffle.default] = _channel_shuffle

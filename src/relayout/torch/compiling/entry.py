@@ -1,9 +1,18 @@
-"""``relayout.torch.compile`` and ``relayout.torch.explain``."""
+"""``relayout.torch.compile`` and ``relayout.torch.explain``.
+
+What ``torch.compile`` makes of a module is a module, too. Three things are given to it here, as attributes of
+the instance, since a class would have to be made for each model: ``explain()``; how it is copied, because
+PyTorch's own copy would share the back end, and so its report; and that it is not pickled, which PyTorch
+refuses with an error about one of its inner functions.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
+from pickle import PicklingError
 from typing import Any
 
 import torch
@@ -32,12 +41,16 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
     -------
     callable
         As ``torch.compile`` returns it, with a method ``explain()`` besides, which returns the
-        :class:`~.report.Report` of all that was compiled until then.
+        :class:`~.report.Report` of all that was compiled until then. ``copy.deepcopy`` of a compiled module
+        is one of a copy of the model, with a report of its own.
 
     Raises
     ------
     LayoutError
         An option is none, or out of range.
+    pickle.PicklingError
+        A compiled module is pickled. Machine code belongs to a process: pickle the model, or its
+        ``state_dict()``, and compile it again where it is loaded.
 
     Examples
     --------
@@ -53,8 +66,21 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
     """
     made = Backend(Options().changed(options))
     found = torch.compile(model, backend=made, fullgraph=fullgraph, dynamic=dynamic)
-    vars(found)["explain"] = _Explained(made.report)
+    own = vars(found)
+    own["explain"] = _Explained(made.report)
+    if isinstance(model, torch.nn.Module):
+        own["__deepcopy__"] = lambda memo: compile(
+            copy.deepcopy(model, memo), fullgraph=fullgraph, dynamic=dynamic, **asdict(made.options)
+        )
+        own["__reduce_ex__"] = _not_pickled
     return found
+
+
+def _not_pickled(_: object) -> Any:
+    raise PicklingError(
+        "a compiled model has machine code of this process, which can't be pickled; pickle the model that "
+        "was compiled (its attribute _orig_mod) or its state_dict(), and compile it again where it is loaded"
+    )
 
 
 def explain(model: Callable[..., Any], *inputs: Any, backward: bool = False, **named: Any) -> Report:

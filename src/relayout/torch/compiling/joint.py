@@ -5,6 +5,7 @@ what the model returns and, behind that, all that the backward graph reads of it
 becomes less before the cut::
 
     positions of max pooling    the backward pass finds them again in the data, which is kept anyway
+    attention's result, sums    the backward pass computes the weights again (:mod:`.recomputed`)
     views                       made anew from what they are views of
     detach                      what it reads
 
@@ -25,25 +26,10 @@ from typing import Any
 import torch
 from torch._functorch.partitioners import default_partition
 
+from relayout.torch.compiling.recomputed import recomputed
 from relayout.torch.compiling.support import values_of
-from relayout.torch.operators import LIBRARY
 
 __all__ = ["keep_saved", "partitioned", "simplified"]
-
-LIBRARY.define(
-    "max_pool2d_backward(Tensor dy, Tensor x, int[2] kernel_size, int[2] stride, int[2] padding, "
-    "int[2] dilation, bool ceil_mode) -> Tensor",
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
-
-
-def _max_pool_backward(dy: Any, x: Any, *window: Any) -> Any:
-    """With the positions found anew."""
-    _, positions = torch.ops.aten.max_pool2d_with_indices.default(x, *window)
-    return torch.ops.aten.max_pool2d_with_indices_backward.default(dy, x, *window, positions)
-
-
-LIBRARY.impl("max_pool2d_backward", _max_pool_backward, "CompositeExplicitAutograd")
 
 
 def partitioned(module: Any, inputs: Any, **given: Any) -> Any:
@@ -129,9 +115,8 @@ def simplified(graph: Any) -> None:
         if node.target is torch.ops.aten.native_batch_norm_backward.default and not node.args[7]:
             node.args = (*node.args[:5], None, None, *node.args[7:])
         if _is_backward(node):
-            if node.target is torch.ops.aten.max_pool2d_with_indices_backward.default:
-                node = _without_positions(graph, node)
-            _with_own_views(graph, node)
+            other = recomputed(node)
+            _with_own_views(graph, node if other is None else _replaced(graph, node, *other))
     graph.eliminate_dead_code()
 
 
@@ -148,9 +133,10 @@ def _is_backward(node: Any) -> bool:
     return bool(node.op == "call_function" and node.meta.get("partitioner_tag") == "is_backward")
 
 
-def _without_positions(graph: Any, node: Any) -> Any:
+def _replaced(graph: Any, node: Any, target: Any, arguments: Any) -> Any:
+    """Another operator in the place of a node."""
     with graph.inserting_before(node):
-        made = graph.call_function(torch.ops.relayout.max_pool2d_backward.default, node.args[:-1])
+        made = graph.call_function(target, arguments)
     made.meta = dict(node.meta)
     node.replace_all_uses_with(made)
     graph.erase_node(node)

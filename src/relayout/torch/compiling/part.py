@@ -33,7 +33,7 @@ from relayout.layout.images import format_name
 from relayout.torch.compiling.options import Options
 from relayout.torch.compiling.support import is_getitem
 
-__all__ = ["Left", "Part", "Taken", "made", "order_of"]
+__all__ = ["Left", "OutOfRange", "Part", "Taken", "made", "order_of"]
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,15 @@ class Left(Exception):
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(", ".join(reasons))
         self.reasons = dict(reasons)
+
+
+class OutOfRange(IndexError, RuntimeError):
+    """An index that names no element.
+
+    Some of PyTorch's operators raise an ``IndexError`` then (``embedding``, ``index_select``), others a
+    ``RuntimeError`` (``gather``, ``scatter``). A part does not know which it was, so
+    this is both.
+    """
 
 
 @dataclass(frozen=True)
@@ -117,8 +126,8 @@ class Part:
         addresses += [one.data_ptr() for one in made]
         try:
             self.steps.at(addresses)
-        except LayoutError as error:  # what PyTorch calls an index that names no element
-            raise IndexError(str(error)) from None
+        except LayoutError as error:
+            raise OutOfRange(str(error)) from None
         return tuple(made)
 
 

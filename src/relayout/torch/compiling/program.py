@@ -39,6 +39,7 @@ PRODUCTS: Final = frozenset({
     "aten.convolution.default", "aten.convolution_backward.default", "aten.addmm.default",
     "aten.mm.default", "aten.bmm.default", "aten.baddbmm.default", "aten.linear.default",
     "aten.matmul.default", "aten._scaled_dot_product_flash_attention_for_cpu.default",
+    "relayout.attention_backward.default",
 })  # fmt: skip
 """Sums of products: what a network computes, mostly."""
 

@@ -9,6 +9,7 @@ would run by its definition in NumPy is left to PyTorch, too (:mod:`.program`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any, Final
 
 import torch
@@ -18,12 +19,22 @@ from relayout.errors import LayoutError
 from relayout.importers.torch.operators import TABLE
 from relayout.importers.torch.translation import operator_of
 
-__all__ = ["impure", "is_getitem", "unsupported", "values_of"]
+__all__ = ["SCORES", "attends", "impure", "is_getitem", "unsupported", "values_of"]
 
 GETITEM: Final = "_operator.getitem"
 
 MISTOLD: Final = frozenset({"aten.reflection_pad3d.default", "aten.replication_pad3d.default"})
 """Operators that keep channels-last, while PyTorch's fake kernels say that they do not."""
+
+SCORES: Final = 1 << 28
+"""Bytes of an attention's scores, queries times keys, up to which they are computed as a whole. PyTorch works
+through longer sequences in blocks, which takes no memory."""
+
+ATTENTION: Final = {
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": 0,
+    "relayout.attention_backward.default": 1,
+}
+"""Attention, and the place of its queries; keys follow."""
 
 
 def is_getitem(node: Any) -> bool:
@@ -70,12 +81,27 @@ def unsupported(node: Any) -> str:
         return "its trace tells other strides than its kernel writes"
     if impure(node):
         return "it writes in place" if node.target._schema.is_mutable else "it draws random numbers"
+    if operator_of(node) in ATTENTION:
+        place = ATTENTION[operator_of(node)]
+        if why := attends(*node.args[place : place + 2]):
+            return why
     for value in _written(node):
         if why := _no_result(value):
             return why
     for value in _read(node):
         if why := _not_readable(value):
             return why
+    return ""
+
+
+def attends(query: Any, key: Any) -> str:
+    """Why PyTorch does an attention of these better, as far as sizes are known; empty: it does not."""
+    q, k = query.meta["val"], key.meta["val"]
+    if q.dim() != 4 or k.dim() != 4 or not q.dtype.is_floating_point or q.dtype.itemsize > 4:
+        return f"attention of {q.dtype} of {q.dim()} axes"
+    sizes = (*q.shape[:3], k.shape[2])
+    if all(type(n) is int for n in sizes) and 4 * prod(sizes) > SCORES:
+        return f"the scores of {q.shape[2]} queries by {k.shape[2]} keys take {4 * prod(sizes) >> 20} MiB"
     return ""
 
 

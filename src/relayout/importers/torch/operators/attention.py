@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Any
 
 from relayout.graph.graph import Value
 from relayout.importers.torch.call import Call, Size, dims_of, rank
-from relayout.importers.torch.operators.table import aten
+from relayout.importers.torch.operators.table import TABLE, aten
+
+WEIGHTS = 3  # of ONNX's qk_matmul_output_mode: what softmax has made
 
 
 @aten("scaled_dot_product_attention.default")
@@ -54,6 +57,54 @@ def flash_attention(
     if any(call.used[1:]):
         raise call.refuse("the logarithms of sums that attention returns")
     return attention(call, query, key, value, mask, dropout, causal, scale, False), None
+
+
+def attention_backward(
+    call: Call, dy: Value, query: Value, key: Value, value: Value, mask: Value | None, causal: bool,
+    scale: float | None,
+) -> tuple[Value | None, ...]:  # fmt: skip
+    """By query, key and value, of the inputs alone: the weights are computed once more.
+
+    With P = softmax(s q k' + mask) ::
+
+        dv = P' dy      dP = dy v'      dS = the gradient of the softmax      dq = s dS k      dk = s dS' q
+    """
+    if dims_of(query)[:2] != dims_of(key)[:2] or dims_of(query)[:2] != dims_of(value)[:2]:
+        raise call.refuse(f"a gradient of {dims_of(query)[1]} heads that share {dims_of(key)[1]}")
+    if mask is not None:
+        mask = _mask(call, mask, 4)
+    factor = 1 / sqrt(_size(call, query, 3)) if scale is None else float(scale)
+    turned = (0, 1, 3, 2)
+    *_, found = call.several(
+        "Attention", query, key, value, mask, outputs=(False, False, False, True), scale=factor,
+        qk_matmul_output_mode=WEIGHTS, is_causal=int(causal),
+    )  # fmt: skip
+    weights = Value(found.name, (*dims_of(query)[:3], dims_of(key)[2]), query.dtype)
+    first = second = third = None
+    if call.used[2]:
+        third = call.emit("MatMul", call.transpose(weights, turned), dy)
+    if call.used[0] or call.used[1]:
+        scores = call.emit("MatMul", dy, call.transpose(value, turned), dims=weights.dims, dtype=dy.dtype)
+        scores = call.emit(
+            "relayout.SoftmaxGrad", scores, weights, axis=-1, dims=weights.dims, dtype=dy.dtype
+        )
+        by = call.constant(factor, query.dtype)
+        if call.used[0]:
+            first = call.emit("Mul", call.emit("MatMul", scores, key), by)
+        if call.used[1]:
+            second = call.emit("Mul", call.emit("MatMul", call.transpose(scores, turned), query), by)
+    return first, second, third
+
+
+TABLE["relayout.attention_backward.default"] = attention_backward
+
+
+def _size(call: Call, x: Value, axis: int) -> int:
+    """The size of an axis, which must be known."""
+    found = dims_of(x)[axis]
+    if not isinstance(found, int):
+        raise call.refuse(f"a gradient of attention over {found} features")
+    return found
 
 
 def _broadcast(call: Call, x: Value, query: Value, front: list[Size]) -> Value:

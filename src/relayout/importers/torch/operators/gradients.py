@@ -285,5 +285,5 @@ def _counted(call: Call, x: Value, target: Value, weight: Value | None, ignored:
     each = call.constant(1, x.dtype)
     if weight is not None:
         known = call.emit("Where", counts, target, call.constant(0, target.dtype))
-        each = call.emit("Gather", weight, known)
+        each = call.emit("Gather", weight, known, from_end=0)
     return call.emit("Where", counts, each, call.constant(0, x.dtype))

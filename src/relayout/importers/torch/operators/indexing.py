@@ -3,6 +3,9 @@
 ``x[i, :, j]`` becomes one node that reads slices at positions: the axes with an index are brought to the
 front, the indices are put side by side in a last axis. Where the result has the axes of the indices is as in
 NumPy: in place of the first index if indices stand side by side, in front otherwise.
+
+In ``x[i]`` an index below 0 counts from the end. All other operators refuse it in PyTorch, and so do nodes
+with ``from_end=0``.
 """
 
 from __future__ import annotations
@@ -14,26 +17,26 @@ import numpy as np
 
 from relayout.graph.graph import Value
 from relayout.graph.operators.registry import Fact, broadcast
-from relayout.importers.torch.call import INT64, Call, Operand, Size, dims_of, rank
+from relayout.importers.torch.call import INT64, Call, Number, Operand, Size, dims_of, rank
 from relayout.importers.torch.operators.table import aten
 
 
 @aten("embedding.default")
 def embedding(call: Call, table: Value, index: Value, padding_idx: int = -1, *_: Any) -> Value:
     more: dict[str, Any] = {"padding_idx": padding_idx} if padding_idx >= 0 else {}
-    return call.emit("Gather", table, index, axis=0, **more)
+    return call.emit("Gather", table, index, axis=0, from_end=0, **more)
 
 
 @aten("index_select.default")
 def index_select(call: Call, x: Value, axis: int, index: Value) -> Value:
-    return call.emit("Gather", x, index, axis=axis % max(rank(x), 1))
+    return call.emit("Gather", x, index, axis=axis % max(rank(x), 1), from_end=0)
 
 
 @aten("gather.default")
 def gather(call: Call, x: Value, axis: int, index: Value, *_: Any) -> Value:
     if not rank(x):
         return call.reshape(x, dims_of(index))  # type: ignore[arg-type]
-    return call.emit("GatherElements", _cut(call, x, index, axis), index, axis=axis % rank(x))
+    return call.emit("GatherElements", _cut(call, x, index, axis), index, axis=axis % rank(x), from_end=0)
 
 
 @aten("scatter.src", "scatter.value", "scatter_add.default")
@@ -62,7 +65,9 @@ def _scatter(call: Call, x: Value, axis: int, index: Value, source: Operand, red
         updates = call.expand(call.cast(source, x.dtype), sizes, index.dims)
     else:
         updates = _cut(call, source, index)
-    return call.emit("ScatterElements", x, index, updates, axis=axis % max(rank(x), 1), reduction=reduction)
+    return call.emit(
+        "ScatterElements", x, index, updates, axis=axis % max(rank(x), 1), reduction=reduction, from_end=0
+    )
 
 
 def _cut(call: Call, x: Value, index: Value, but: int | None = None) -> Value:
@@ -172,6 +177,25 @@ def _put_masked(
     if behind:
         mask = call.unsqueeze(mask, *range(rank(mask), rank(mask) + behind))
     return call.emit("Where", mask, call.reshape(call.cast(values, x.dtype), ()), x)
+
+
+@aten("index_add.default", "index_copy.default")
+def index_add(call: Call, x: Value, axis: int, index: Value, source: Value, alpha: Number = 1) -> Value:
+    """Slices along an axis that are added, or put in the place of others."""
+    if not rank(x):
+        raise call.refuse("slices of a tensor without axes")
+    adds = "add" in call.operator
+    if rank(index) == 0:
+        index = call.unsqueeze(index, 0)
+    if adds and alpha != 1:
+        source = call.emit("Mul", source, call.constant(alpha, x.dtype), dims=source.dims, dtype=x.dtype)
+    _, order, _, positions = _positions(call, x, {axis % rank(x): index})
+    made = call.emit(
+        "ScatterND", call.transpose(x, order), positions, call.transpose(source, order),
+        reduction="add" if adds else "none", from_end=0,
+    )  # fmt: skip
+    back = [order.index(other) for other in range(rank(x))]
+    return call.transpose(Value(made.name, tuple(dims_of(x)[other] for other in order), x.dtype), back)
 
 
 @aten("masked_select.default")
