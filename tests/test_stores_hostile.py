@@ -449,3 +449,13 @@ def test_what_is_told_of_incomplete_destinations_is_not_believed(tmp_path: Path)
             (work / "journal").write_bytes(journal)
             with pytest.raises(LayoutError, match=r"is not complete: (some of its blocks|0 of)"):
                 rl.open(tmp_path / "y.chunks")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="special files")
+def test_what_is_told_of_incomplete_destinations_may_be_no_file(tmp_path: Path) -> None:
+    work = tmp_path / "y.chunks" / ".relayout"
+    work.mkdir(parents=True)
+    os.mkfifo(work / "plan.json")
+    os.mkfifo(work / "journal")
+    with pytest.raises(LayoutError, match="is not complete: some of its blocks"):
+        rl.open(tmp_path / "y.chunks")

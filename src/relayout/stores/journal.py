@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from relayout.errors import LayoutError
+from relayout.exchange.mapped import open_regular
 from relayout.files.atomic import naming, sync_folder
 
 try:
@@ -150,8 +151,8 @@ def count_done(path: Path) -> int:
     OSError, ValueError
         It can't be read.
     """
-    with path.open(encoding="ascii") as file:
-        lines = file.read(MOST_COUNTED).split("\n")[1:-1]
+    with open_regular(path) as file:
+        lines = file.read(MOST_COUNTED).decode("ascii").split("\n")[1:-1]
     return len({_entry(word)[0] for line in lines for word in line.split()})
 
 

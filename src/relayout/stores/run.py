@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from relayout.errors import LayoutError
+from relayout.exchange.mapped import open_regular
 from relayout.files.atomic import naming, sync_folder
 from relayout.stores.journal import Journal, count_done, nobody_at_work, sync_files
 from relayout.stores.scatter import publish
@@ -264,7 +265,7 @@ class Run:
 def begun(folder: Path) -> dict[str, Any]:
     """What the conversion that was begun in a folder says of itself; empty: nothing that can be read."""
     try:
-        with (folder / WORK / "plan.json").open("rb") as file:
+        with open_regular(folder / WORK / "plan.json") as file:
             told = json.loads(file.read(MOST_TOLD))
     except (OSError, ValueError, RecursionError):
         return {}
