@@ -14,11 +14,11 @@ import relayout as rl
 from fences import output_of
 from relayout import MemoryDesc
 from relayout.kernels.conv.depthwise_bytes import FOUR, DepthwiseBytes, quads
-from relayout.ops.post_ops import Sum
+from relayout.ops.post_ops import BinaryOp, Sum
 from relayout.primitives import Convolution
 from strategies import examples
 from test_depthwise import nothing_else
-from test_products import HERE, by_every_candidate, check, compiles, on, vectors
+from test_products import HERE, by_every_candidate, check, compiles, on, products, vectors
 
 machines = importlib.import_module("relayout.targets.machine")
 
@@ -137,6 +137,7 @@ def variety():
         small(70, "nChw32c", "nhwc", padding=2, kernel=(5, 5), kinds=("s8", "s8", "f32"), **zero),
         small(64, "nChw64c", padding=[(1, 0), (0, 2)], size=(3, 29), kernel=(3, 7)),
         small(24, "nhwc", padding=[(0, 0), (3, 3)], kernel=(1, 9), **zero),
+        small(40, "NCHW32", padding=1, kinds=("s8", "s8", "s8")),  # a vector of 32 with weights of 8 alone
     ]
 
 
@@ -167,6 +168,25 @@ def test_every_schedule_gives_the_same_bits():
             first, *others = by_every_candidate(made, zero)
             for one in others:
                 np.testing.assert_array_equal(one, first)
+
+
+@needed
+@pytest.mark.parametrize("channels", [16, 32])
+def test_a_number_for_each_pixel_is_added_to_that_pixel(channels):
+    """Pixels that are written at once do not share it."""
+    rng = np.random.default_rng(channels)
+    each = BinaryOp("add", MemoryDesc((1, 1, 1, 9), "f32", "nhwc"))
+    with on(CPU):
+        how = {"batch": 1, "size": (1, 9), "kernel": (1, 3), "padding": [(0, 0), (1, 1)]}
+        made = small(channels, "nhwc", kinds=("u8", "s8", "f32"), post_ops=[each], **how)
+        given = [rl.tensor(rng.integers(0, 99, made.descs[n].dims), made.descs[n]) for n in made.inputs]
+        exact, problem, met = made.reference(*given), made._as_products(made.descs), set()
+        for one in products.ways(problem).candidates:
+            made._compiled()
+            made._take(products.products(problem, str(one)))
+            met.add(type(plan_of(made)))
+            np.testing.assert_array_equal(made(*given).numpy(), exact)
+        assert DepthwiseBytes in met
 
 
 @needed

@@ -54,3 +54,31 @@ def test_a_standin_that_somebody_has_got_hold_of_meanwhile_answers_as_the_module
 def test_other_modules_that_are_there_stay():
     code = "import importlib.resources as one\n" + LOADED + "print(sys.modules['importlib.resources'] is one)"
     assert answer(code) == "True"
+
+
+@pytest.mark.parametrize(
+    ("imported", "used", "told"),
+    [
+        ("import importlib.resources", "importlib.resources.files('json').name", "json"),
+        ("from importlib import resources", "resources.files('json').name", "json"),
+        ("from importlib.resources import files", "files('relayout').joinpath('py.typed').is_file()", "True"),
+        ("import importlib.resources.abc as one", "one.Traversable.__name__", "Traversable"),
+    ],
+)
+def test_who_imports_it_meanwhile_has_what_the_module_has(imported: str, used: str, told: str) -> None:
+    """Another thread, say, for other packages than llvmlite; and uses it when all is over."""
+    code = "import relayout, importlib\nfrom relayout.targets.light import standing_in\n"
+    assert answer(f"{code}with standing_in():\n    {imported}\nprint({used})") == told
+
+
+def test_paths_of_llvmlite_can_do_what_paths_can() -> None:
+    """Versions differ in what they ask of the path of their library."""
+    code = (
+        "import llvmlite\n"
+        "from relayout.targets.light import standing_in\n"
+        "with standing_in():\n"
+        "    from importlib.resources import as_file, files\n"
+        "with as_file(files('llvmlite') / '__init__.py') as path:\n"
+        "    print(str(path) == llvmlite.__file__, path.exists(), path.parent.name)"
+    )
+    assert answer(code) == "True True llvmlite"

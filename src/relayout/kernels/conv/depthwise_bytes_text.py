@@ -10,7 +10,8 @@ a quad one permutation (``vpermi2b``) of the bytes of two pairs. Where 16 channe
 pixel behind them (``nChw16c``), a quad is 64 neighbouring bytes and one permutation.
 
 What becomes of the sums is written for as many pixels at once as fill registers of bytes: 32 channels of two
-pixels, 16 of four. Packs that saturate make one register of four.
+pixels, 16 of four. Packs that saturate make one register of four. Where a post-op has a number for each
+pixel, it is one pixel at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from relayout.kernels.conv.depthwise import Kind
 from relayout.kernels.conv.depthwise_bytes import FOUR, LANES, DepthwiseBytes, quads
 from relayout.kernels.conv.depthwise_text import BARRIER, DepthwiseModule, DepthwiseTile
 from relayout.kernels.conv.dot import INSTRUCTIONS, declared
-from relayout.kernels.conv.epilogue import Epilogue, Writer
+from relayout.kernels.conv.epilogue import ROWS, Epilogue, Writer
 from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.module import Vectors
 from relayout.kernels.conv.tile import COUNTS
@@ -92,7 +93,9 @@ def _prepared(plan: DepthwiseBytes, kind: Kind, name: str) -> str:
         totals = list(totals)
         for unit in units:
             at = b.gep(weights, unit * plan.apart)
-            found = [b.load(vector(LANES, I8), b.gep(at, k * taps[2]), 1) for k in range(columns)]
+            found = [nothing] * columns
+            if max(kind.channels[unit * LANES : (unit + 1) * LANES]) >= 0:  # padding has no weights
+                found = [b.load(vector(LANES, I8), b.gep(at, k * taps[2]), 1) for k in range(columns)]
             for number, order in enumerate(plan.arrangements):
                 four = join(b, [nothing if k < 0 else found[k] for k in order])
                 picks = [lane + LANES * k for lane in range(LANES) for k in range(FOUR)]
@@ -161,8 +164,9 @@ class _Tile(DepthwiseTile):
         begin = self.begin(weights)
         sums = self.loops(("plane", "row"), b["src"], weights, begin * pixels)
         written = 0
+        several = 1 if any(one.how == ROWS for one in self.epilogue.operands) else MOST // self.lanes
         while written < pixels:
-            count = MOST // self.lanes
+            count = several
             while written + count > pixels:
                 count //= 2
             self.write(written, sums[written * self.units : (written + count) * self.units])

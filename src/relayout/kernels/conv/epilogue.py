@@ -43,7 +43,7 @@ from relayout.ops.functions import Function as Elementwise
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum, adds
 from relayout.targets.machine import Machine
 
-__all__ = ["Epilogue", "Operand", "Writer", "operand_of"]
+__all__ = ["ROWS", "Epilogue", "Operand", "Writer", "operand_of"]
 
 ONE, CHANNELS, ROWS, SAME = "one", "channels", "rows", "same"
 RELU = Elementwise("relu")
