@@ -276,6 +276,7 @@ def _weights(desc: MemoryDesc) -> MemoryDesc:
     return _packed(desc, _side(desc)) if desc.layout is None else desc
 
 
+@locked
 def _packed(desc: MemoryDesc, side: int) -> MemoryDesc:
     """Weights with so many registers of outputs side by side."""
     from relayout.kernels.blockwise.plan import weights_text

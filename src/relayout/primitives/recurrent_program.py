@@ -115,6 +115,7 @@ def packed(lanes: int, depth: int = 1, weights: str = "f32") -> Packed:
     return Packed(formats, weights)
 
 
+@locked
 def packed_for(rounds: str, machine: Machine) -> Packed:
     """Those for a layer on a processor."""
     from relayout.kernels.conv.tile import lanes_of

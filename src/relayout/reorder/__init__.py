@@ -15,6 +15,7 @@
 ``tuning``       the contest among schedules that a problem's first calls hold
 ``predict``      the bytes that are moved, and how long a copy of as many takes
 ``engine``       strided NumPy copies over the common refinement; takes every pair of layouts
+``ready``        a process that has all that any reorder needs, to ask how much memory that is
 ``reference``    the definition, by logical index; slow, and what everything else is compared with
 ===============  =========================================================================================
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.reorder.plan import reorder
 from relayout.tensor import tensor
@@ -15,6 +16,7 @@ from relayout.tensor import tensor
 __all__ = ["make_ready"]
 
 
+@locked
 def make_ready() -> None:
     """Load and initialise everything, the compiler too, whatever the caches hold.
 

@@ -9,8 +9,9 @@ them::
 The columns of one row of results stay in the caches as f32, at most 64 KiB of them. Then each pixel is
 between two of them; its channels are neighbours, as those of ``nhwc`` are, and the lanes of vectors.
 
-Where an element is taken as it is, it is added to itself with weights of a half: that is exact, and what is
-infinite stays so. Bytes whose weights are integers are resampled by :mod:`relayout.kernels.reduce.separable`.
+Where an element is taken as it is, it is added to itself with weights of a half: that is exact, but for the
+last bit of subnormal numbers, and what is infinite stays so. Bytes whose weights are integers are resampled
+by :mod:`relayout.kernels.reduce.separable`.
 """
 
 from __future__ import annotations
