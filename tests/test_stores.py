@@ -436,3 +436,16 @@ def test_a_block_is_of_use_to_one_thread(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((4, 6), np.float32))
     made = stores.plan(tmp_path / "x.npy", tmp_path / "y.chunks", threads=10**6)
     assert (made.threads, made.allowed) == (1, 10**6)
+
+
+@pytest.mark.parametrize("shards", [(10, 6), (-1, -1), (1000, 3)])
+def test_shards_may_reach_beyond_the_array(shards: tuple[int, int], tmp_path: Path) -> None:
+    """The last chunk does, and a shard is made of whole ones."""
+    zarr = pytest.importorskip("zarr")
+    np.save(tmp_path / "x.npy", numbers(7, 6))
+    options = {"chunks": (5, 3), "shards": shards, "codecs": "none", "rates": RATES}
+    stores.convert(tmp_path / "x.npy", tmp_path / "y.zarr", "ab", **options)
+    made = zarr.open_array(tmp_path / "y.zarr", mode="r")
+    assert made.shards == (10, 3 if shards[1] == 3 else 6)
+    assert (made[...] == numbers(7, 6)).all()
+    assert (rl.open(tmp_path / "y.zarr").numpy() == numbers(7, 6)).all()

@@ -9,6 +9,7 @@ import lzma
 import os
 import shutil
 import struct
+import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -459,3 +460,21 @@ def test_what_is_told_of_incomplete_destinations_may_be_no_file(tmp_path: Path) 
     os.mkfifo(work / "journal")
     with pytest.raises(LayoutError, match="is not complete: some of its blocks"):
         rl.open(tmp_path / "y.chunks")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="paths of any length")
+def test_folders_within_folders_without_end(tmp_path: Path) -> None:
+    """Deeper than Python can call itself."""
+    write_folder(tmp_path / "x", numbers(4, 6), "ab", (2, 6))
+    before = os.open(".", os.O_RDONLY)
+    try:
+        os.chdir(tmp_path / "x")
+        for _ in range(1200):
+            os.mkdir("d")
+            os.chdir("d")
+        os.fchdir(before)
+        assert rl.open(tmp_path / "x").stored.fingerprint().chunks == 2
+    finally:
+        os.fchdir(before)
+        os.close(before)
+        subprocess.run(["rm", "-rf", str(tmp_path / "x")], check=True)  # shutil calls itself, too

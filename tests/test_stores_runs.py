@@ -503,3 +503,66 @@ def test_nothing_is_written_through_links(what: str, source: Path) -> None:
     assert (away / "file").read_text() == "years of work"
     assert plan(source, "y.zarr", passes=2).run(force=True).complete
     assert (away / "file").read_text() == "years of work"
+
+
+def test_half_a_line_of_the_journal_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it would be one with the next: "0:4 1" and "2:8" are a task 12."""
+    journal = Journal(tmp_path / "journal", "key", 100)
+    real = os.write
+
+    def full(handle: int, data: bytes) -> int:
+        if len(data) > 5:
+            return real(handle, data[:5])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    journal.add({7: 10})
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            journal.add({0: 4, 1: 5})
+    assert journal.done == {7: 10}
+    journal.add({2: 8})
+    journal.close()
+    assert (tmp_path / "journal").read_text().splitlines()[1:] == ["7:10", "2:8"]
+
+
+def test_what_the_disk_has_lost_is_not_called_done(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system tells once that bytes did not reach the disk; asked again, it says that all is well."""
+    from relayout.stores import run as running
+
+    told = [False]
+
+    def once(files: Any) -> None:
+        if list(files) and not told[0]:
+            told[0] = True
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(running, "sync_files", once)
+        with pytest.raises(OSError, match="Input/output error"):
+            plan(source).run()
+    assert plan(source).run(resume=True).resumed == 0
+
+
+def test_metadata_are_on_the_disk_before_they_have_their_name(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    sync, replace = os.fsync, Path.replace
+
+    def syncing(handle: int) -> None:
+        events.append("sync")
+        sync(handle)
+
+    def replacing(self: Path, other: Any) -> Path:
+        events.append(Path(other).name)
+        return replace(self, other)
+
+    made = plan(source)
+    with made.start() as run:
+        for task in made:
+            run.record([task.run()])
+        monkeypatch.setattr(os, "fsync", syncing)
+        monkeypatch.setattr(Path, "replace", replacing)
+        run.commit()
+    assert events[:3] == ["sync", "relayout.json", "sync"]

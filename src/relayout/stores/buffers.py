@@ -9,8 +9,9 @@ what it no longer needs for the next chunk of that size::
         ...
         given_back(data)        nobody uses it any more
 
-Each thread has buffers of its own, and no more than it once held at the same time, so the plan's count of
-memory holds. Without ``reused`` buffers come from the system and go back to it.
+Each thread has buffers of its own. What it has and what it keeps are together never more bytes than it once
+had at the same time, so the plan's count of memory holds, whatever sizes it asks for one after another: what
+was kept longest is dropped first. Without ``reused`` buffers come from the system and go back to it.
 """
 
 from __future__ import annotations
@@ -33,13 +34,69 @@ PAGE: Final = 4096
 
 
 class _Thread(threading.local):
-    """What a thread keeps."""
+    """What a thread has and keeps."""
 
-    free: dict[int, list[Bytes]] | None = None
-    """By their sizes; None: nothing is kept."""
+    pool: _Pool | None = None
+    """None: nothing is kept."""
 
 
 _THREAD = _Thread()
+
+
+class _Pool:
+    """Buffers of a thread: those that are out, and those that were given back."""
+
+    def __init__(self) -> None:
+        self.free: dict[int, list[Bytes]] = {}
+        """By their sizes, those that were given back last at the end."""
+        self.out: dict[int, int] = {}
+        """By their addresses, the sizes of those that somebody has."""
+        self.held = self.kept = self.most = 0
+        """Bytes that are out; that are free; and the most that were out at the same time."""
+
+    def take(self, size: int) -> Bytes:
+        same = self.free.get(size)
+        if same:
+            data = same.pop()
+            self.kept -= size
+            if not same:
+                del self.free[size]
+        else:
+            self._drop(self.most - self.held - size)
+            data = _on_page(aligned(size + PAGE, zeroed=False), size)
+        self.out[address(_whole(data))] = size
+        self.held += size
+        self.most = max(self.most, self.held)
+        return data
+
+    def give_back(self, data: Bytes) -> None:
+        whole = _whole(data)
+        size = self.out.pop(address(whole), None)
+        if size is None:
+            return  # none of ours
+        self.held -= size
+        if whole.nbytes != size + PAGE + ALIGNMENT:
+            return  # one of ours was there that has vanished without having been given back
+        self.kept += size
+        same = self.free.pop(size, [])
+        same.append(_on_page(whole, size))
+        self.free[size] = same
+
+    def _drop(self, most: int) -> None:
+        """Keep no more than so many bytes."""
+        while self.kept > most and self.free:
+            size, same = next(iter(self.free.items()))
+            same.pop()
+            self.kept -= size
+            if not same:
+                del self.free[size]
+
+
+def _whole(data: Bytes) -> Bytes:
+    """The array whose memory a buffer is a part of."""
+    while isinstance(data.base, np.ndarray):
+        data = data.base
+    return data
 
 
 @contextlib.contextmanager
@@ -54,11 +111,11 @@ def reused() -> Iterator[None]:
     ...     np.shares_memory(first, taken(1000)), np.shares_memory(first, taken(1000))
     (True, False)
     """
-    before, _THREAD.free = _THREAD.free, {}
+    before, _THREAD.pool = _THREAD.pool, _Pool()
     try:
         yield
     finally:
-        _THREAD.free = before
+        _THREAD.pool = before
 
 
 def taken(size: int) -> Bytes:
@@ -69,8 +126,8 @@ def taken(size: int) -> Bytes:
     TooLarge
         The system has no such memory.
     """
-    kept = (_THREAD.free or {}).get(size)
-    return kept.pop() if kept else _on_page(aligned(size + PAGE, zeroed=False), size)
+    pool = _THREAD.pool
+    return _on_page(aligned(size + PAGE, zeroed=False), size) if pool is None else pool.take(size)
 
 
 def _on_page(room: Bytes, size: int) -> Bytes:
@@ -84,11 +141,6 @@ def given_back(data: Bytes) -> None:
     What is a part or a view of a larger buffer gives all of it back. Memory that is not ours (what a codec
     has returned) is left to its owner.
     """
-    if _THREAD.free is None:
-        return
-    whole = data
-    while isinstance(whole.base, np.ndarray):
-        whole = whole.base
-    size = whole.size - PAGE - ALIGNMENT  # as :func:`taken` has made it
-    if whole.base is None and whole.dtype == np.uint8 and whole.ndim == 1 and size > 0:
-        _THREAD.free.setdefault(size, []).append(_on_page(whole, size))
+    pool = _THREAD.pool
+    if pool is not None:
+        pool.give_back(data)

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -178,9 +178,10 @@ DIRECT: Final = 256 << 10
 
 PAGE: Final = 4096
 _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
+_NEW: Final[int] = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
-def write_whole(path: Path, parts: Iterable[Any], direct: bool = False) -> None:
+def write_whole(path: Path, parts: Iterable[Any], direct: bool = False, *, lasting: bool = False) -> None:
     """Write a file, whole or not at all: under another name, then renamed.
 
     Parameters
@@ -193,6 +194,9 @@ def write_whole(path: Path, parts: Iterable[Any], direct: bool = False) -> None:
         Write past the system's memory of files, where the file system can: what nobody reads soon need not
         be copied there, and drives nothing else out. Only what begins and ends on pages is; the rest follows
         in the usual way.
+    lasting : bool
+        Bring it to the disk before it gets its name, so that no power failure leaves an empty file of that
+        name.
 
     Raises
     ------
@@ -202,10 +206,10 @@ def write_whole(path: Path, parts: Iterable[Any], direct: bool = False) -> None:
     part = path.parent / f".{path.name}.{secrets.token_hex(6)}.part"
     with naming(path):
         try:
-            handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            handle = os.open(part, _NEW, 0o666)
         except FileNotFoundError:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            handle = os.open(part, _NEW, 0o666)
     past = direct and _past(handle, True)
     try:
         try:
@@ -217,6 +221,9 @@ def write_whole(path: Path, parts: Iterable[Any], direct: bool = False) -> None:
                         past = not left or _past(handle, False)
                     while len(left):
                         left = left[os.write(handle, left[:AT_ONCE]) :]
+            if lasting:
+                with naming(path):
+                    os.fsync(handle)
         finally:
             with naming(path):
                 os.close(handle)
@@ -262,7 +269,7 @@ def remove_parts(folder: Path) -> None:
         A file can't be removed.
     """
     with naming(folder):
-        for path, _ in _walk(folder, ""):
+        for path, _ in _walk(folder):
             if _PART.fullmatch(path.rpartition("/")[2]):
                 (folder / path).unlink(missing_ok=True)
 
@@ -301,32 +308,38 @@ def fingerprint(metadata: object, folder: Path, is_chunk: Callable[[str], bool])
     """
     total = hashlib.sha256()
     newest = chunks = nbytes = 0
-    for path, status in sorted(_walk(folder, "")):
+    for path, status in sorted(_walk(folder)):
         if is_chunk(path):
             total.update(f"{path} {status[0]} {status[1]}\n".encode("utf-8", "surrogateescape"))
             newest, chunks, nbytes = max(newest, status[1]), chunks + 1, nbytes + status[0]
     return Fingerprint(digest([metadata, total.hexdigest()]), newest, chunks, nbytes)
 
 
-def _walk(
-    folder: Path, prefix: str, links: set[tuple[int, int]] | None = None
-) -> Iterable[tuple[str, tuple[int, int]]]:
-    links = set() if links is None else links
-    try:
-        entries = list(os.scandir(folder))
-    except FileNotFoundError:
-        return
-    for entry in entries:
-        if entry.name.startswith(".") and entry.is_dir():
+def _walk(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
+    """The files below a folder, each with its size and time; folders whose names begin with a dot are not
+    looked into.
+    """
+    links: set[tuple[int, int]] = set()
+    left = [(os.fspath(folder), "")]  # no recursion: folders may lie in one another thousands of times
+    while left:
+        where, prefix = left.pop()
+        try:
+            entries = list(os.scandir(where))
+        except FileNotFoundError:
             continue
-        if entry.is_dir():
-            if entry.is_symlink():
-                status = entry.stat()
-                if (status.st_dev, status.st_ino) in links:
-                    raise LayoutError(f"{entry.path} is a link to a folder that another link leads to, too")
-                links.add((status.st_dev, status.st_ino))
-            yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", links)
-        else:
+        for entry in entries:
+            if entry.is_dir():
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_symlink():
+                    status = entry.stat()
+                    if (status.st_dev, status.st_ino) in links:
+                        raise LayoutError(
+                            f"{entry.path} is a link to a folder that another link leads to, too"
+                        )
+                    links.add((status.st_dev, status.st_ino))
+                left.append((entry.path, f"{prefix}{entry.name}/"))
+                continue
             try:
                 status = entry.stat()
             except FileNotFoundError:  # a link to nothing, or removed since

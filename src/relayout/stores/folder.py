@@ -215,7 +215,7 @@ class Folder:
     def commit(self) -> None:
         """Write the description."""
         remove_parts(self.folder)
-        write_whole(self.folder / DESCRIPTION, [(json.dumps(self.told) + "\n").encode()])
+        write_whole(self.folder / DESCRIPTION, [(json.dumps(self.told) + "\n").encode()], lasting=True)
 
     def facts(self) -> Mapping[str, str]:
         """The kind of its files."""

@@ -126,9 +126,15 @@ class Journal:
 
     def _write(self, text: str) -> None:
         with naming(self.path):
-            left = text.encode()
-            while left:
-                left = left[os.write(self._file, left) :]
+            left, before = text.encode(), os.lseek(self._file, 0, os.SEEK_CUR)
+            try:
+                while left:
+                    left = left[os.write(self._file, left) :]
+            except BaseException:  # half a line would become one with the next
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._file, before)
+                    os.lseek(self._file, before, os.SEEK_SET)
+                raise
             os.fsync(self._file)
 
     def close(self) -> None:

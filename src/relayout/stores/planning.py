@@ -326,7 +326,10 @@ def _target(
     shape = stored_shape(desc)
     kind = kind or ("zarr" if where.lower().endswith(".zarr") else "npy")
     sizes = _sizes(desc, shape, "chunks", chunks) if chunks is not None else _like(lazy, desc)
-    whole = None if shards is None else _sizes(desc, shape, "shards", shards)
+    whole = None
+    if shards is not None:  # the last one may reach beyond the array, as it is made of whole chunks
+        cut = [-(-size // chunk) * chunk for size, chunk in zip(shape, sizes, strict=True)]
+        whole = _sizes(desc, cut, "shards", shards)
     foreign = lazy.stored.element if lazy.stored.element != lazy.dtype.name else ""
     if kind == "zarr":
         like = lazy.stored if isinstance(lazy.stored, Zarr) else None
@@ -344,7 +347,9 @@ def _target(
     )
 
 
-def _sizes(desc: MemoryDesc, shape: Sequence[int], what: str, given: Sequence[int]) -> tuple[int, ...]:
+def _sizes(desc: MemoryDesc, most: Sequence[int], what: str, given: Sequence[int]) -> tuple[int, ...]:
+    """Sizes of chunks that were given; ``most``: what is no more than the whole axis."""
+    shape = stored_shape(desc)
     try:
         given = [as_index(size) for size in given]
     except TypeError:
@@ -356,7 +361,7 @@ def _sizes(desc: MemoryDesc, shape: Sequence[int], what: str, given: Sequence[in
             f"digit ({names}), and a size of 1 or more (or -1, all of it) is needed for each"
         )
     return tuple(
-        max(1, size if g == -1 else min(g, max(1, size))) for g, size in zip(given, shape, strict=True)
+        max(1, size if g == -1 else min(g, max(1, size))) for g, size in zip(given, most, strict=True)
     )
 
 

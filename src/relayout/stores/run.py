@@ -35,7 +35,7 @@ from relayout.errors import LayoutError
 from relayout.exchange.mapped import open_regular
 from relayout.files.atomic import naming, sync_folder
 from relayout.stores.journal import Journal, count_done, nobody_at_work, sync_files
-from relayout.stores.scatter import publish
+from relayout.stores.scatter import publish, take_back
 from relayout.stores.store import SourceChanged
 
 if TYPE_CHECKING:
@@ -98,6 +98,9 @@ class Run:
                 one.target.open().begin()
             if self._journal.done:
                 self._look_again()
+            last = plan.passes[-1]
+            if resume and last.scatter and any(True for _ in self.pending(last)):
+                take_back(last.target.open(), Path(last.scatter), self.folder)
         except BaseException:
             self._journal.close()
             raise
@@ -330,7 +333,8 @@ def _remove(folder: Path) -> None:
 def _check_links(folder: Path) -> None:
     """Refuse to go on in a folder from which a link leads elsewhere: we never make any."""
     for where, inside, names in os.walk(folder):
-        for name in (*inside, *(names if where == str(folder / WORK) else ())):
+        ours = Path(where) == folder / WORK or folder / WORK in Path(where).parents
+        for name in (*inside, *(names if ours else ())):
             path = os.path.join(where, name)
             if os.path.islink(path):
                 raise LayoutError(

@@ -24,6 +24,8 @@ from itertools import pairwise, product
 from math import prod
 from pathlib import Path
 
+import numpy as np
+
 from relayout.files.atomic import naming
 from relayout.layout.descriptor import MemoryDesc
 from relayout.stores.files import AT_ONCE
@@ -31,7 +33,7 @@ from relayout.stores.grid import Box, Cells, Index, chunk_layout, stored_shape
 from relayout.stores.journal import sync_folders
 from relayout.stores.store import Bytes, Stored
 
-__all__ = ["Region", "publish", "regions", "runs", "write_region"]
+__all__ = ["Region", "publish", "regions", "runs", "take_back", "write_region"]
 
 
 class Region(Cells):
@@ -189,16 +191,16 @@ def write_region(stored: Stored, region: Region, data: Bytes, folder: Path, turn
 
 def _open(path: Path, header: bytes, size: int) -> int:
     """The file of a chunk, of its full size and with its header; zeros where nobody has written yet."""
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
     try:
         handle = os.open(path, flags, 0o666)
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, flags, 0o666)
     try:
+        # Always, as after a power failure a file may have its size and nothing in it.
+        _write(handle, np.frombuffer(header, np.uint8), 0)
         if os.fstat(handle).st_size != len(header) + size:  # whoever else sees that does the same
-            if header:
-                os.write(handle, header)
             os.ftruncate(handle, len(header) + size)
     except BaseException:
         os.close(handle)
@@ -211,6 +213,17 @@ def _write(handle: int, data: Bytes, at: int) -> None:
     os.lseek(handle, at, os.SEEK_SET)
     while len(left):
         left = left[os.write(handle, left[:AT_ONCE]) :]
+
+
+def take_back(stored: Stored, folder: Path, root: Path) -> None:
+    """Undo :func:`publish`: collect again what has its name already, since tasks are to write parts of it."""
+    for chunk in stored.grid:
+        name = stored.name(chunk)
+        if not os.path.lexists(root / name) or os.path.lexists(folder / name):
+            continue
+        with naming(root / name):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).replace(folder / name)
 
 
 def publish(stored: Stored, folder: Path, root: Path) -> None:

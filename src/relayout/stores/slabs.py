@@ -34,6 +34,10 @@ SLAB: Final = 1 << 20
 LEAST: Final = 64 << 10
 """Bytes of what a slab has of one chunk of the source, on average, from which on it is read by itself."""
 
+MOST_OPEN: Final = 4
+"""Chunks of the source that one of the destination may need to be read in parts: all are open meanwhile, in
+each thread, and of files a process may often have no more than a thousand."""
+
 
 class Slab(NamedTuple):
     """A run of bytes of a cell."""
@@ -104,7 +108,7 @@ class Way(NamedTuple):
         if not (target.plain and two.direct and two.nbytes > SLAB and needed):
             return None
         cut = slabs(two, SLAB)
-        if source.plain and one.direct:
+        if source.plain and one.direct and max(map(len, needed.values())) <= MOST_OPEN:
             cell, sources = next(iter(needed.items()))
             box = _box(cut[0], two.box(cell), block)
             pieces = [piece for s in sources for piece in mover.views(s, cell, box)] if box else []

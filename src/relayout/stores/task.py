@@ -291,9 +291,10 @@ class _Work:
                 with closing(files):
                     self._write_slabs(way, cell, {s: self.held[s] for s in sources if s not in files}, files)
                 for one in late:
-                    self._step("forget", one, None)
+                    if one in self.held:  # in parts those that are missing, and no others
+                        self._step("forget", one, None)
                 sources, late = [], []
-            elif what == "forget" and not way.in_parts:
+            elif what == "forget":
                 late.append(cell)  # not before the slabs that are made of it
             elif what == "read" and not way.in_parts:
                 self._step(what, cell, other)

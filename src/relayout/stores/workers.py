@@ -74,6 +74,8 @@ class _Crew:
         self.active = self.told = 0
         self.recorded, self.interval = time.monotonic(), INTERVAL
         self.error: BaseException | None = None
+        self.unsure = False
+        """Whether the disk has failed. Systems tell that once; if they are asked again all is well."""
 
     def work(self, threads: int) -> None:
         names = (f"relayout-{k}" for k in range(threads))
@@ -89,8 +91,9 @@ class _Crew:
         for thread in crew:
             thread.join()
         if self.error is not None:
-            with contextlib.suppress(OSError):  # what was done before something failed
-                self.run.record(self.finished)
+            if not self.unsure:  # what was done before something failed
+                with contextlib.suppress(OSError):
+                    self.run.record(self.finished)
             raise self.error
 
     def _fail(self, error: BaseException) -> None:
@@ -137,7 +140,11 @@ class _Crew:
         self.told = len(several)
         if ended or self._enough():
             begin = time.monotonic()
-            self.run.record(several)
+            try:
+                self.run.record(several)
+            except OSError:
+                self.unsure = True
+                raise
             self.interval = max(INTERVAL, SHARE * (time.monotonic() - begin))
             with self.changed:
                 del self.finished[: len(several)]

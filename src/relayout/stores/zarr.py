@@ -421,7 +421,7 @@ class Zarr:
         remove_parts(self.folder)
         texts: Mapping[str, str] = self._new or {}
         for name in sorted(texts, key=lambda name: name in ("zarr.json", ".zarray")):
-            write_whole(self.folder / name, [texts[name].encode()])
+            write_whole(self.folder / name, [texts[name].encode()], lasting=True)
 
     def facts(self) -> Mapping[str, str]:
         """Version, chunks and shards, codecs, fill value."""
