@@ -352,6 +352,22 @@ def test_frames_of_zstd_that_say_nothing() -> None:
         decoded_within("zstd", memoryview(skipped + zstd_growing(100) * 100), 1 << 20)
 
 
+@pytest.mark.parametrize("last", [True, False])
+def test_frames_of_zstd_behind_an_honest_one(last: bool) -> None:
+    """Libraries decode all of them, whatever the first one says."""
+    zstd = pytest.importorskip("numcodecs").Zstd
+    small, large = zstd(1).encode(b"a" * 1000), zstd(1).encode(bytes(10 << 20))
+    data = memoryview(small * 3 + (large if last else b""))
+    assert len(zstd().decode(data)) == 3000 + last * (10 << 20)
+    if last:
+        with pytest.raises(LayoutError, match=r"claims to decode to 10\.0 MiB"):
+            decoded_within("zstd", data, 1 << 20)
+    else:
+        assert decoded_within("zstd", data, 3000) is None
+        with pytest.raises(LayoutError, match=r"claims to decode to 2\.9 KiB"):
+            decoded_within("zstd", data, 2999)
+
+
 def test_codecs_that_run_what_they_read(tmp_path: Path) -> None:
     """The chunks of such a store are programs."""
     zarr = pytest.importorskip("zarr")

@@ -402,7 +402,7 @@ def test_a_thread_has_never_more_than_it_once_held(steps: list[tuple[int, int]])
 def test_regions_of_many_sizes_take_the_memory_of_a_block(tmp_path: Path) -> None:
     """Blocks of 64 rows meet chunks of 100 in parts of 4, 8, 12, ... rows: no buffer is kept for each."""
     x = numbers(1600, 100)
-    write_folder(tmp_path / "x", x, "ab", (64, 100))
+    write_folder(tmp_path / "x", x, "ab", (64, 100), "bin")
     plan = stores.plan(
         *(tmp_path / "x", tmp_path / "y.chunks", "ab"), chunks=(100, 100), rates=RATES, threads=1,
         memory=planning.BASE + 60_000,

@@ -4,7 +4,7 @@ Libraries allocate what the header of a chunk says, or go on until the data end.
 others wrote asks here first:
 
 ====================  ==================================================================================
-zstd                  the header of the frame says it; if it does not, blocks are counted, of which each
+zstd                  the header of each frame says it; if it does not, blocks are counted, of which each
                       decodes to 128 KiB at most
 blosc, lz4            the header says it
 gzip, zlib,           nothing says it that could be believed: they are decoded here, and no further than
@@ -112,8 +112,10 @@ def decoded_within(
 
 
 def _zstd(data: memoryview, most: int) -> int:
-    """Bytes of the first frame if its header says it, else of all frames at most, divided by COUNTED."""
-    at = total = 0
+    """Bytes of all frames: those that the headers say, and of frames that say nothing the most that they may
+    have, divided by COUNTED.
+    """
+    at = claimed = counted = 0
     while at + 4 <= len(data):
         magic = _number(data, at, 4)
         if magic & 0xFFFFFFF0 == ZSTD_SKIPPABLE:
@@ -125,20 +127,21 @@ def _zstd(data: memoryview, most: int) -> int:
         single = descriptor >> 5 & 1
         begin = at + 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]
         size = (single, 2, 4, 8)[descriptor >> 6]
-        if size:
-            claimed = _number(data, begin, size) + (256 if size == 2 else 0)
-            return claimed if not total else max(claimed, total // COUNTED)
-        at = begin
+        claimed += _number(data, begin, size) + (256 if size == 2 else 0)
+        at = begin + size
         last = False
         while not last and at + 3 <= len(data):
             block = _number(data, at, 3)
             last, kind, length = bool(block & 1), block >> 1 & 3, block >> 3
-            total += ZSTD_BLOCK if kind == 2 else length
+            if not size:
+                counted += ZSTD_BLOCK if kind == 2 else length
             at += 3 + (1 if kind == 1 else length)
-            if total > COUNTED * most:
-                return total
+            if counted > COUNTED * most:
+                return claimed + counted
+        if claimed > most:
+            break
         at += 4 * (descriptor >> 2 & 1)
-    return total // COUNTED
+    return claimed + counted // COUNTED
 
 
 def _number(data: memoryview, at: int, size: int) -> int:
