@@ -135,7 +135,10 @@ def nothing_lent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "_segments", Segments())
 
 
-@pytest.mark.parametrize("what", ["no memory", "no such files", "strategy", "all lent", "not public"])
+OTHERS = ["no memory", "no such files", "strategy", "all lent", "not public", "not opened"]
+
+
+@pytest.mark.parametrize("what", OTHERS)
 @pytest.mark.usefixtures("nothing_lent")
 def test_otherwise_the_memory_is_of_pytorch(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any) -> Any:
@@ -147,6 +150,9 @@ def test_otherwise_the_memory_is_of_pytorch(what: str, monkeypatch: pytest.Monke
         monkeypatch.delattr(os, "memfd_create")
     elif what == "strategy":
         monkeypatch.setattr(torch.multiprocessing, "get_sharing_strategy", lambda: "file_system")
+    elif what == "not opened":  # no /proc, or a sandbox
+        monkeypatch.setattr(os, "open", refused)
+        monkeypatch.setattr(segments, "_populate", lambda *_: pytest.fail("pages for nothing"))
     elif what == "all lent":
         monkeypatch.setattr(segments, "MOST", 0)
     else:

@@ -94,6 +94,7 @@ class Segment:
         self.size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         self._file = os.memfd_create("relayout", os.MFD_CLOEXEC)
         try:
+            os.close(self._opened())  # some sandboxes refuse it: better known before pages are looked for
             os.ftruncate(self._file, self.size)
             self._memory = mmap.mmap(self._file, self.size)
             with contextlib.suppress(OSError):  # the system has no large pages for files
@@ -110,9 +111,13 @@ class Segment:
         if getattr(self, "_file", -1) >= 0:
             os.close(self._file)
 
+    def _opened(self) -> int:
+        """A descriptor of an open file description that nobody has yet."""
+        return os.open(f"/proc/self/fd/{self._file}", os.O_RDWR | os.O_CLOEXEC)
+
     def lent(self, size: int) -> Any:
         """A storage of the first bytes; None: somebody still has the last one."""
-        batch = os.open(f"/proc/self/fd/{self._file}", os.O_RDWR | os.O_CLOEXEC)
+        batch = self._opened()
         try:
             fcntl.flock(batch, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return torch.UntypedStorage._new_shared_fd_cpu(batch, size)  # has a duplicate of its own
