@@ -84,6 +84,32 @@ def test_indices_are_refused_as_in_eager_pytorch(
         agree(made(x, good), function(x, good))
 
 
+SCALARS: dict[str, Callable[[Any, Any], Any]] = {
+    "gather": lambda x, i: x[0, 0].gather(0, i),
+    "index_select": lambda x, i: x[0, 0].index_select(0, i),
+    "index_select, one slice": lambda x, i: x.index_select(1, i),
+}
+
+
+@pytest.mark.parametrize("dims", [(), (1,)])
+@pytest.mark.parametrize("name", SCALARS)
+def test_tensors_without_axes(name: str, dims: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Index 0 is the only one that a single number has, and an index alone leaves an axis of one element."""
+    monkeypatch.setattr(program, "WORTH", 0)
+    function = SCALARS[name]
+    made = rl.torch.compile(lambda x, i: function(x, i))
+    x = torch.randn(ROWS, 8)
+    for value in (0, -1, 8, 0):
+        index = torch.full(dims, value)
+        (found, error), (wanted, expected) = (
+            attempt(lambda run=run, index=index: run(x, index)) for run in (made, function)
+        )
+        assert (error is None) == (expected is None)
+        if error is None:
+            agree(found, wanted)
+    assert not any("gather" in one or "index_select" in one for one in made.explain().left)
+
+
 @pytest.mark.parametrize("name", ["embedding", "gather", "index_select", "scatter_add", "index_add"])
 def test_they_are_taken_all_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "WORTH", 0)

@@ -56,8 +56,7 @@ class OutOfRange(IndexError, RuntimeError):
     """An index that names no element.
 
     Some of PyTorch's operators raise an ``IndexError`` then (``embedding``, ``index_select``), others a
-    ``RuntimeError`` (``gather``, ``scatter``). A part does not know which it was, so
-    this is both.
+    ``RuntimeError`` (``gather``, ``scatter``). A part does not know which it was, so this is both.
     """
 
 

@@ -29,13 +29,18 @@ def embedding(call: Call, table: Value, index: Value, padding_idx: int = -1, *_:
 
 @aten("index_select.default")
 def index_select(call: Call, x: Value, axis: int, index: Value) -> Value:
-    return call.emit("Gather", x, index, axis=axis % max(rank(x), 1), from_end=0)
+    if not rank(x):  # the index is one 0
+        found = call.emit("Gather", call.reshape(x, (1,)), index, axis=0, from_end=0)
+        return call.reshape(found, ())
+    if not rank(index):  # the axis stays, with one element
+        index = call.unsqueeze(index, 0)
+    return call.emit("Gather", x, index, axis=axis % rank(x), from_end=0)
 
 
 @aten("gather.default")
 def gather(call: Call, x: Value, axis: int, index: Value, *_: Any) -> Value:
-    if not rank(x):
-        return call.reshape(x, dims_of(index))  # type: ignore[arg-type]
+    if not rank(x):  # as many times as there are indices, all of which are 0
+        return call.emit("Gather", call.reshape(x, (1,)), index, axis=0, from_end=0)
     return call.emit("GatherElements", _cut(call, x, index, axis), index, axis=axis % rank(x), from_end=0)
 
 
