@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -61,3 +63,26 @@ def test_gradients_are_those_of_the_models_own_types() -> None:
 def test_other_precisions_are_refused() -> None:
     with pytest.raises(rl.LayoutError, match="precision 'int8' is none of f32, bf16, f16"):
         rl.torch.compile(resnet(), precision="int8")
+
+
+@pytest.mark.parametrize("precision", ["bf16", "f16"])
+@pytest.mark.parametrize("least", [torch.finfo(torch.float32).min, -torch.inf])
+def test_rows_of_which_all_is_masked(precision: str, least: float) -> None:
+    """A mask of the least number of f32 has none that is finite in bf16; its softmax is still no NaN."""
+
+    def network(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask) @ v
+
+    def plain(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return (q @ k.mT / 4 + mask).softmax(-1) @ v @ v
+
+    generator = torch.Generator().manual_seed(0)
+    given = [torch.randn(2, 4, 16, 16, generator=generator) for _ in range(3)]
+    mask = torch.zeros(2, 1, 16, 16)
+    mask[:, :, 3] = least
+    mask[:, :, 5, 7:] = least
+    with torch.inference_mode():
+        for function in (network, plain) if least > -torch.inf else (network,):
+            made = rl.torch.compile(function, precision=precision)
+            agree(made(*given, mask), function(*given, mask), CLOSE[precision])
+            assert not made.explain().left

@@ -15,8 +15,10 @@ in f32                                                all else: reductions, expo
 
 Products are where a value becomes narrow; whatever follows stays so until an operator of the last row reads
 it, or the network returns it. Inputs and outputs of the network keep their types. Weights are converted here,
-once. In f16, constants beyond its largest number become that number: masks often have -3.4e38. Recurrent
-layers gain by an instruction for pairs, of which there is one for bf16.
+once. Constants beyond its largest number become that number, and so do values that meet what is narrow
+elsewhere than in a product: masks often have -3.4e38, and a row of which all is masked must not become
+infinite, whose softmax is NaN. Recurrent layers gain by an instruction for pairs, of which there is one for
+bf16.
 """
 
 from __future__ import annotations
@@ -131,6 +133,8 @@ class _Narrowing:
     def __init__(self, graph: Graph, precision: str) -> None:
         self.graph, self.precision = graph, precision
         self.kind, self.number = PRECISIONS[precision]
+        self.limit = np.float32(ml_dtypes.finfo(self.kind).max)  # type: ignore[no-untyped-call]
+        self.limits: tuple[str, str] | tuple[()] = ()
         self.nodes: list[Node] = []
         self.constants, self.values = dict(graph.constants), dict(graph.values)
         self.taken = {*graph.constants, *(value.name for value in graph.inputs)}
@@ -178,7 +182,7 @@ class _Narrowing:
             kept = not name or self.graph.value(name).dtype != WIDE or place >= count
             if kept:
                 self.as_it_was(name)
-            inputs.append(name if kept else self.as_narrow(name))
+            inputs.append(name if kept else self.as_narrow(name, node.operator not in PRODUCTS | RECURRENT))
         outputs: list[str] = []
         for name in node.outputs:
             if not name:
@@ -190,22 +194,34 @@ class _Narrowing:
             outputs.append(made)
         self.nodes.append(Node(node.operator, tuple(inputs), tuple(outputs), node.attributes, node.name))
 
-    def as_narrow(self, name: str) -> str:
-        """A value in the narrower type."""
+    def as_narrow(self, name: str, bounded: bool) -> str:
+        """A value in the narrower type; ``bounded``: what is beyond its largest number becomes that."""
         found = self.narrow.get(name)
         if found is None:
             found = self.narrow[name] = fresh(f"{name}/{self.precision}", self.taken)
             if name in self.constants:
                 self.constants[found] = self.converted(self.constants[name])
             else:
-                self.values[found] = Value(found, self.graph.value(name).dims, self.kind)
+                dims = self.graph.value(name).dims
+                if bounded:  # a mask of -3.4e38, mostly, which is infinite in bf16, too
+                    given, name = name, fresh(f"{name}/bounded", self.taken)
+                    self.values[name] = Value(name, dims, WIDE)
+                    self.nodes.append(Node("Clip", (given, *self.bounds()), (name,)))
+                self.values[found] = Value(found, dims, self.kind)
                 self.nodes.append(Node("Cast", (name,), (found,), {"to": self.number}))
         return found
 
+    def bounds(self) -> tuple[str, str]:
+        """The constants between which finite numbers stay finite."""
+        if not self.limits:
+            self.limits = fresh("least", self.taken), fresh("most", self.taken)
+            for name, data in zip(self.limits, (-self.limit, self.limit), strict=True):
+                self.constants[name] = np.array(data)
+        return self.limits
+
     def converted(self, data: Array) -> Array:
         """A constant in the narrower type; infinities stay what they are."""
-        limit = np.float32(ml_dtypes.finfo(self.kind).max)  # type: ignore[no-untyped-call]
-        kept = np.where(np.isfinite(data), np.clip(data, -limit, limit), data)
+        kept = np.where(np.isfinite(data), np.clip(data, -self.limit, self.limit), data)
         return np.asarray(kept.astype(self.kind))
 
     def as_it_was(self, name: str) -> None:
