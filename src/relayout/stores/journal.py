@@ -92,8 +92,9 @@ class Journal:
             return
         if whole[0] != header:
             raise LayoutError(
-                f"{self.path} tells of another conversion: the source, the format, the chunks, the memory or "
-                "the number of threads were others; repeat the command as it was, or begin again (--force)"
+                f"{self.path} tells of another conversion: the source, the format, the chunks, the memory, "
+                "the number of threads or the engine were others; repeat the command as it was, or begin "
+                "again (--force)"
             )
         with contextlib.suppress(ValueError):
             for line in whole[1:]:
