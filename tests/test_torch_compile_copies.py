@@ -49,6 +49,16 @@ def test_a_copy_has_weights_and_a_report_of_its_own() -> None:
     assert "nhwc" in str(other.explain())
 
 
+def test_a_shallow_copy_shares_the_model() -> None:
+    made = rl.torch.compile(small(), format="nhwc")
+    other = copy.copy(made)
+    assert other._orig_mod is made._orig_mod
+    x = image()
+    with torch.no_grad():
+        agree(other(x), made(x))
+    assert other.explain() is not made.explain()
+
+
 def test_a_copy_within_a_copy() -> None:
     inner = rl.torch.compile(small())
     outer = nn.ModuleDict({"one": inner, "again": inner, "plain": inner._orig_mod})

@@ -42,7 +42,7 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
     callable
         As ``torch.compile`` returns it, with a method ``explain()`` besides, which returns the
         :class:`~.report.Report` of all that was compiled until then. ``copy.deepcopy`` of a compiled module
-        is one of a copy of the model, with a report of its own.
+        is one of a copy of the model, with a report of its own; ``copy.copy`` shares the model.
 
     Raises
     ------
@@ -69,18 +69,25 @@ def compile(model: Any, *, fullgraph: bool = False, dynamic: bool | None = None,
     own = vars(found)
     own["explain"] = _Explained(made.report)
     if isinstance(model, torch.nn.Module):
-        own["__deepcopy__"] = lambda memo: compile(
-            copy.deepcopy(model, memo), fullgraph=fullgraph, dynamic=dynamic, **asdict(made.options)
-        )
-        own["__reduce_ex__"] = _not_pickled
+        given = _Given(fullgraph=fullgraph, dynamic=dynamic, **asdict(made.options))
+        own["__deepcopy__"] = lambda memo: _again(given, copy.deepcopy(model, memo))
+        own["__reduce_ex__"] = lambda _: (_again, (given, model))  # for copy.copy, which shares the model
     return found
 
 
-def _not_pickled(_: object) -> Any:
-    raise PicklingError(
-        "a compiled model has machine code of this process, which can't be pickled; pickle the model that "
-        "was compiled (its attribute _orig_mod) or its state_dict(), and compile it again where it is loaded"
-    )
+def _again(given: _Given, model: Any) -> Any:
+    return compile(model, **given)
+
+
+class _Given(dict[str, Any]):
+    """What a model was compiled with: that part of a compiled one which refuses to be pickled."""
+
+    def __reduce_ex__(self, _: object) -> Any:
+        raise PicklingError(
+            "a compiled model has machine code of this process, which can't be pickled; pickle the model "
+            "that was compiled (its attribute _orig_mod) or its state_dict(), and compile it again where "
+            "it is loaded"
+        )
 
 
 def explain(model: Callable[..., Any], *inputs: Any, backward: bool = False, **named: Any) -> Report:
