@@ -19,6 +19,7 @@ from test_values import NEEDS, can_run, undefined
 compile_ = importlib.import_module("relayout.jit.compile")
 machine_ = importlib.import_module("relayout.targets.machine")
 separable = importlib.import_module("relayout.kernels.reduce.separable")
+separable_text = importlib.import_module("relayout.kernels.reduce.separable_text")
 window = importlib.import_module("relayout.kernels.reduce.window")
 
 runs_code = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
@@ -205,7 +206,7 @@ def test_code_calls_no_library(cpu, triple):
         Pooling(src, "average_exclude_padding", 3, 1, 1),
         Pooling(src, "average_include_padding", 3, 2, 1),
     ):
-        text = separable.module(planned(made), machine)
+        text = separable_text.module(planned(made), machine)
         code = compile_.assemble(text, machine)
         if code.startswith(b"\x7fELF"):
             assert undefined(code) == set()

@@ -155,7 +155,7 @@ def window_step(window: Window, source: str, target: str, size: int) -> Step:
 @locked
 def separable_step(made: Separable, source: str, target: str, size: int) -> Step:
     """The kernel of bytes in two steps as a step."""
-    from relayout.kernels.reduce.separable import ENTRY, module
+    from relayout.kernels.reduce.separable_text import ENTRY, module
 
     return combining_step(("separable", made), ENTRY, lambda m: module(made, m), source, target, size)
 
