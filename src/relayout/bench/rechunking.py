@@ -200,8 +200,12 @@ def write_source(problem: Problem, path: Path, codec: str | None = None) -> None
         made[place] = _values(problem.dims, start, sizes)
 
 
-def check(problem: Problem, path: Path) -> str:
-    """What is wrong with a result; empty: nothing, each element is where it belongs."""
+def check(problem: Problem, path: Path, source: Path) -> str:
+    """What is wrong with a result; empty: nothing, each element is where it belongs.
+
+    Its codecs must be those of the source. Otherwise a contestant would be timed for another task: the
+    default of a library may compress what the others write as it is.
+    """
     import zarr
 
     try:
@@ -210,6 +214,10 @@ def check(problem: Problem, path: Path) -> str:
         return f"no array: {error}"
     if found.shape != problem.shape or found.chunks != problem.chunks or found.dtype != np.float32:
         return f"an array of {found.dtype} of {found.shape} in chunks {found.chunks}"
+    wanted = zarr.open_array(source, mode="r").compressors
+    if found.compressors != wanted:
+        by, theirs = (codecs or "nothing" for codecs in (found.compressors, wanted))
+        return f"chunks compressed by {by}, those of the source by {theirs}"
     order = range(len(problem.dims)) if problem.axes is None else problem.axes
     back = [list(order).index(axis) for axis in range(len(problem.dims))]
     for start, sizes in _boxes(problem.shape, problem.chunks):
@@ -323,7 +331,7 @@ def _once(
     syncing = time.perf_counter() - begin
     told = _told(out) if not error else {}
     if not error:
-        error = check(problem, folder / "result.zarr")
+        error = check(problem, folder / "result.zarr", source)
     seconds = told.get("seconds", float("nan")) + syncing
     name, versions = contestant.name, told.get("versions", {})
     return Outcome(problem.name, name, seconds, syncing, watch.most, memory, versions, error)

@@ -89,10 +89,16 @@ def scale(
     batch : int, optional
         Blocks in a task; without it as many as the engine chooses.
 
+    Returns
+    -------
+    Scaled
+        Its figures. If the conversion is refused, for instance as a worker has no room for a block, they are
+        0 and ``error`` says why.
+
     Raises
     ------
     LayoutError
-        The cluster does not start, or its workers have no room for a block.
+        The cluster does not start.
     """
     import relayout.dask.running as running
     from relayout import stores
@@ -103,16 +109,20 @@ def scale(
     sizes: list[int] = []
     try:
         with _cluster(folder, workers, memory) as (client, scheduler, crew):
-            room: dict[str, Any] = {**running.for_workers(client, memory)}
-            plan = stores.plan(
-                stores.open(source, format=problem.formats[0]),
-                folder / "result.zarr",
-                problem.formats[1],
-                chunks=problem.chunks,
-                codecs="same",
-                zarr_format=2,
-                **room,
-            )
+            try:
+                room: dict[str, Any] = {**running.for_workers(client, memory)}
+                plan = stores.plan(
+                    stores.open(source, format=problem.formats[0]),
+                    folder / "result.zarr",
+                    problem.formats[1],
+                    chunks=problem.chunks,
+                    codecs="same",
+                    zarr_format=2,
+                    partial=False,  # as everywhere on Dask: tasks of several machines share no files
+                    **room,
+                )
+            except LayoutError as error:
+                return Scaled(problem.name, workers, 0.0, 0, 0, 0.0, 0.0, 0.0, 0, 0, str(error))
             before = _processor(scheduler), sum(map(_processor, crew)), time.process_time()
             begin = time.perf_counter()
             with plan.start() as run:
@@ -129,7 +139,7 @@ def scale(
         return Scaled(
             *(problem.name, workers, seconds, plan.total, len(sizes)),
             *(shares[0], shares[2], shares[1], most, len(pickle.dumps(task))),
-            check(problem, folder / "result.zarr"),
+            check(problem, folder / "result.zarr", source),
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)

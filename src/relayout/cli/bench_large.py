@@ -58,7 +58,13 @@ __all__ = ["large"]
     "--batch", type=click.IntRange(min=1), help="With --engine: blocks in a task. [default: about a second]"
 )
 @click.option("--codec", type=click.Choice(["none", "zstd"]), default="none", show_default=True)
-@click.option("--case", "texts", multiple=True, metavar="TEXT", help="Only problems with TEXT in their name.")
+@click.option(
+    "--case",
+    "texts",
+    multiple=True,
+    metavar="TEXT",
+    help="Only problems with TEXT in their name, or of that name.",
+)
 @click.option(
     "--contestant", "names", multiple=True, metavar="TEXT", help="Only contestants with TEXT in their name."
 )
@@ -128,7 +134,9 @@ def large(
 
     with misuse():
         nbytes, room, piece = as_bytes(size), as_bytes(memory), as_bytes(chunk)
-    problems = [one for one in rechunking.problems(nbytes, piece) if all(text in one.name for text in texts)]
+    every = rechunking.problems(nbytes, piece)
+    problems = [one for one in every if all(text == one.name for text in texts)]  # one name may be in another
+    problems = problems or [one for one in every if all(text in one.name for text in texts)]
     if not workers or any(count < 1 for count in workers) or (engine is None and len(workers) > 1):
         raise click.UsageError(
             "--workers is a number of 1 or more; with --engine dask it may be several: 1,2,4",
@@ -234,9 +242,10 @@ def _scaled(problems: Sequence[Problem], setting: Setting, console: Console, out
         shutil.rmtree(where, ignore_errors=True)
     for problem in problems:
         own = [one for one in found if one.problem == problem.name]
+        first = next((one for one in own if one.seconds), own[0])  # that had room enough
         console.print(
-            f"{problem.name}, {spelled_bytes(problem.nbytes)} in {own[0].blocks} blocks, {own[0].tasks} "
-            f"tasks of {spelled_bytes(own[0].task_bytes)} each"
+            f"{problem.name}, {spelled_bytes(problem.nbytes)} in {first.blocks} blocks, {first.tasks} "
+            f"tasks of {spelled_bytes(first.task_bytes)} each"
         )
         table = Table()
         for name in (
@@ -252,10 +261,13 @@ def _scaled(problems: Sequence[Problem], setting: Setting, console: Console, out
             table.add_column(name, justify="right")
         table.add_column("")
         for one in own:
+            if not one.seconds:
+                table.add_row(str(one.workers), *[""] * 7, one.error)
+                continue
             table.add_row(
                 str(one.workers),
                 f"{one.seconds:.1f}",
-                f"{own[0].seconds / one.seconds:.2f}",
+                f"{first.seconds / one.seconds:.2f}",
                 f"{one.blocks / one.seconds:.1f}",
                 f"{one.tasks / one.seconds:.1f}",
                 f"{one.scheduler / one.seconds:.1%}",

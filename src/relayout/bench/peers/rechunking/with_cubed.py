@@ -33,7 +33,8 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
 
     workers = task["workers"]
     allowed = task["memory"] // workers
-    codec = zarr.open(task["source"], mode="r").compressor
+    source = zarr.open(task["source"], mode="r")
+    codec = source.compressor
     executor = create_executor(task["executor"], {"max_workers": workers})
     spec = cubed.Spec(
         work_dir=task["temporary"],
@@ -46,7 +47,12 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
     x = cubed.from_zarr(task["source"], spec=spec)
     if task["axes"] is not None:
         x = xp.permute_dims(x, tuple(task["axes"]))
-    cubed.to_zarr(cubed.rechunk(x, tuple(task["chunks"])), task["target"])
+    # The array is made here because to_zarr would compress it by Zarr's default, whatever the spec says.
+    chunks = tuple(task["chunks"])
+    target = zarr.open(
+        task["target"], mode="w", shape=x.shape, chunks=chunks, dtype=x.dtype, compressor=codec
+    )
+    cubed.to_zarr(cubed.rechunk(x, chunks), target)
     seconds = time.perf_counter() - begin
     return {"seconds": seconds, "versions": {name: version(name) for name in ("cubed", "zarr")}}
 
