@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from elementwise import close, numbers
 from fences import output_of
 from relayout import Layout, LayoutError, MemoryDesc
 from relayout.errors import Unsupported
+from relayout.kernels.conv.epilogue import Epilogue, Writer, operand_of
 from relayout.ops.functions import Function
 from relayout.ops.post_ops import BinaryOp, Sum, post_ops_of
 from relayout.primitives import (
@@ -37,6 +39,7 @@ from strategies import examples, padding_offsets
 from test_products import HERE, TYPES, Held, compiles, hosts, on, poisoned
 
 calling = importlib.import_module("relayout.primitives.calling")
+machines = importlib.import_module("relayout.targets.machine")
 
 FORMATS = {
     2: ("ab", "ba", "aB16b"),
@@ -278,6 +281,32 @@ def test_nothing_outside_of_the_buffers_is_touched():
         print(count)
         """
     assert int(output_of(script)) == 8 * len(HERE)
+
+
+@compiles
+@pytest.mark.parametrize("form", ["nhwc", "CHWN4"])
+def test_a_number_for_each_image(form):
+    """Vectors with channels of several images would add the number of the first one to all of them."""
+    src, dst = MemoryDesc((8, 4, 1, 1), "f32", form), MemoryDesc((8, 4, 1, 1), "f32", "nhwc")
+    each = operand((8, 1, 1, 1))
+    check(Convolution(src, MemoryDesc((4, 1, 1, 1, 1), "f32", rl.any), dst=dst, post_ops=[each]))
+
+
+def test_vectors_of_several_rows_are_refused():
+    """Where each row has its value; a tile must then write one row at a time."""
+    rows = operand_of(MemoryDesc((5, 1), "f32", "ab"), MemoryDesc((5, 48), "f32", "ab"), 1, True)
+    how = Epilogue("f32", operands=(rows,))
+    setting = SimpleNamespace(machine=machines.host(), weights_type="f32", unpacks=False)
+
+    def writer(*channels):
+        tile = SimpleNamespace(arithmetic=SimpleNamespace(sums="f32"), dst=(0,), pieces=((),))
+        tile.channels = (channels,)
+        return Writer(tile, setting, how, len(channels))
+
+    assert how.by_row
+    assert writer(0, 1, 2, -1, -1).channels == ((0, 1, 2, -1, -1),)
+    with pytest.raises(LayoutError, match="several rows"):
+        writer(0, 1, 0, 1)
 
 
 def test_inputs():

@@ -478,7 +478,8 @@ def _operands(made: Products, target: MemoryDesc, plan: Direct | Depthwise) -> l
     axis = len(target.dims) - 1 if made.repeats else 1
     descs = operands_of(made.post_ops).values()
     found = [operand_of(desc, target, axis, not plan.unpacks) for desc in descs]
-    if made.repeats and isinstance(plan, Depthwise):  # a vector holds rows of several matrices
+    # a vector may hold rows of several matrices or images
+    if isinstance(plan, Depthwise) and (made.repeats or plan.together > 1):
         found = [None if one is not None and one.how == ROWS else one for one in found]
     return found
 

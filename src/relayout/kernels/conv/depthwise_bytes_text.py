@@ -28,7 +28,7 @@ from relayout.kernels.conv.depthwise import Kind
 from relayout.kernels.conv.depthwise_bytes import FOUR, LANES, DepthwiseBytes, quads
 from relayout.kernels.conv.depthwise_text import BARRIER, DepthwiseModule, DepthwiseTile
 from relayout.kernels.conv.dot import INSTRUCTIONS, declared
-from relayout.kernels.conv.epilogue import ROWS, Epilogue, Writer
+from relayout.kernels.conv.epilogue import Epilogue, Writer
 from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.module import Vectors
 from relayout.kernels.conv.tile import COUNTS
@@ -164,7 +164,7 @@ class _Tile(DepthwiseTile):
         begin = self.begin(weights)
         sums = self.loops(("plane", "row"), b["src"], weights, begin * pixels)
         written = 0
-        several = 1 if any(one.how == ROWS for one in self.epilogue.operands) else MOST // self.lanes
+        several = 1 if self.epilogue.by_row else MOST // self.lanes
         while written < pixels:
             count = several
             while written + count > pixels:

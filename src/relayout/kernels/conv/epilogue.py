@@ -12,7 +12,8 @@ belong to its sums in four cases (:func:`operand_of`); everything else needs a p
 
     one          a single element             in all lanes, loaded once
     channels     a dense value a channel      loaded as the bias is, once for all pixels
-    rows         a dense value a row          in all lanes: so many bytes behind the first, of so many a row
+    rows         a dense value a row          in all lanes: so many bytes behind the first, of so many a row;
+                                              so a vector may hold no more than one row
     same         laid out as the destination  loaded as the old destination is, so many bytes behind the first
 
 The last two are where the tile stores to the destination itself: then an element of the operand lies as many
@@ -31,6 +32,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from relayout.dtypes import DType, dtype
+from relayout.errors import LayoutError
 from relayout.ir.builder import Builder, Function
 from relayout.ir.conversions import from_f32, to_f32
 from relayout.ir.types import FLOAT, I32, PTR, Type, Value, integer, vector
@@ -143,6 +145,11 @@ class Epilogue(NamedTuple):
         """What a tile calls the addresses of the operands."""
         return tuple(f"operand{k}" for k in range(len(self.operands)))
 
+    @property
+    def by_row(self) -> bool:
+        """Whether an operand has a value for each row; then a vector may hold no more than one of them."""
+        return any(operand.how == ROWS for operand in self.operands)
+
     def bases(self, b: Builder, ops: Value, first: int) -> list[Value]:
         """Where the operands begin, whose addresses are in the kernel's list from number ``first`` on."""
         return [
@@ -218,6 +225,8 @@ class Writer:
         self.whole = how.stays_whole(nest.weights_type)
         self.target = how.unpacked(nest.weights_type) if nest.unpacks else dtype(how.dtype)
         self.channels = _neighbours(tile, self.lanes) if isinstance(tile, Tile) else tile.channels
+        if how.by_row and any(_repeats(several) for several in self.channels):
+            raise LayoutError("a value for each row is added to vectors of several rows: each must hold one")
         self._vectors: dict[tuple[str, int], Value] = {}
 
     def __call__(self, b: Function, x: Value, pixel: int, number: int) -> Value:
@@ -316,3 +325,13 @@ def _neighbours(tile: Tile, lanes: int) -> tuple[tuple[int, ...], ...]:
     """The channels of lanes that lie side by side."""
     counts = [lanes] * (len(tile.weights) - 1) + [tile.valid]
     return tuple(tuple(lane if lane < count else -1 for lane in range(lanes)) for count in counts)
+
+
+def _repeats(channels: Sequence[int]) -> bool:
+    """Whether some channel is there twice, of two pixels or images; padding does not count.
+
+    >>> _repeats((0, 1, 2, -1, -1)), _repeats((0, 1, 0, 1))
+    (False, True)
+    """
+    there = [channel for channel in channels if channel >= 0]
+    return len(set(there)) < len(there)
