@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import relayout as rl
 from relayout.kernels.reduce.rounding import MOST, divisor
 from relayout.primitives import Pooling, Reduction, Resampling
+from relayout.primitives.banded import rows_of_resampling
 from strategies import examples, padding_places
 from test_pooling import FORMATS, TARGETS, called
 from test_values import NEEDS, can_run, undefined
@@ -49,6 +51,16 @@ def assert_exact(made, x):
     exact = np.asarray(made.reference(x), np.float64)
     info = made.dst.dtype
     np.testing.assert_array_equal(called(made, x), np.clip(np.rint(exact), info.min, info.max))
+
+
+def assert_resampled(made, x):
+    """The same for weights that f64 holds but nearly: what is half-way between two integers is made so."""
+    found = called(made, x)
+    rows = rows_of_resampling("linear", made.src.dims[2:], made.dst.dims[2:])
+    whole, info = math.prod(map(separable.denominator, rows)), made.dst.dtype
+    times = np.asarray(made.reference(x), np.float64) * whole
+    assert np.abs(times - np.rint(times)).max() < 1e-6
+    np.testing.assert_array_equal(found, np.clip(np.rint(np.rint(times) / whole), info.min, info.max))
 
 
 # --- quotients ---------------------------------------------------------------------------------------------
@@ -137,7 +149,8 @@ def test_means_of_bytes_are_exact(kind, axes):
 def planned(made):
     """The two steps of a pooling, if it is done in two."""
     found = window.planned(*made.operation.reduction, made.src, made.dst, made.axes)
-    return separable.of_window(found)
+    numbers = separable.of_window(found)
+    return numbers if numbers is not None and numbers.suits() else None
 
 
 def test_windows_that_overlap_are_taken_in_two_steps():
@@ -176,7 +189,7 @@ def test_linear_resampling_is_exact(made, seed):
     src = made.src
     x = laid_out(extremes(src.dims, src.dtype.name, seed), src)
     if "in 16 bits" in made.implementation:
-        assert_exact(made, x)
+        assert_resampled(made, x)
         return
     exact = np.asarray(made.reference(x), np.float64)
     assert (np.abs(called(made, x) - exact) <= 0.5 + 1e-4).all()

@@ -3,11 +3,17 @@
 Element o of n, of m before, lies at ``(o + 1/2) m / n - 1/2`` among them: both axes reach from -1/2 to the
 last index and a half. So it is in oneDNN, in PyTorch without ``align_corners`` (and with ``nearest-exact``),
 and in ONNX with ``half_pixel``. Beyond the first and the last element these are repeated. Each axis is a
-sparse matrix (:func:`matrix`), and a resampling is the product along all spatial axes.
+sparse matrix, whose rows :func:`places` tells, and a resampling is the product along all spatial axes.
+
+A result depends on the elements that it lies between and on no others: infinities and NaN spread to their
+neighbours, and not along the whole axis, as the zeros of a dense matrix would spread them. Where a place is
+that of an element, the result is that element, whatever is beside it. (PyTorch and ONNX Runtime add the
+neighbour with weight 0 there, which makes NaN of an infinite one.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -18,9 +24,12 @@ import numpy as np
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
 
-__all__ = ["ALGORITHMS", "Resampling", "matrix", "places", "product_along"]
+__all__ = ["ALGORITHMS", "Resampling", "Row", "combined_along", "places", "transposed"]
 
 ALGORITHMS = ("nearest", "linear")
+
+Row = Sequence[tuple[int, float]]
+"""A row of a sparse matrix: the elements that one of the result is made of, and their weights."""
 
 
 def places(algorithm: str, size: int, out: int) -> list[list[tuple[int, float]]]:
@@ -46,22 +55,34 @@ def places(algorithm: str, size: int, out: int) -> list[list[tuple[int, float]]]
     return found
 
 
-def matrix(algorithm: str, size: int, out: int) -> Reals:
-    """An axis as a matrix, a row for each element of the result.
+def transposed(rows: Sequence[Row], size: int) -> list[tuple[tuple[int, float], ...]]:
+    """The rows of the transposed matrix, of so many elements.
 
-    >>> matrix("linear", 2, 3).tolist()
-    [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
+    >>> transposed([((0, 1.0),), ((0, 0.5), (1, 0.5))], 2)
+    [((0, 1.0), (1, 0.5)), ((1, 0.5),)]
     """
-    found = np.zeros((out, size))
-    for o, several in enumerate(places(algorithm, size, out)):
-        for place, weight in several:
-            found[o, place] = weight
-    return found
+    found: list[list[tuple[int, float]]] = [[] for _ in range(size)]
+    for k, row in enumerate(rows):
+        for place, number in row:
+            found[place].append((k, number))
+    return [tuple(row) for row in found]
 
 
-def product_along(x: Reals, axis: int, by: Reals) -> Reals:
-    """The product of a matrix and the elements along an axis."""
-    return np.moveaxis(np.tensordot(by, x, (1, axis)), 0, axis)
+def combined_along(x: Reals, axis: int, rows: Sequence[Row]) -> Reals:
+    """The product of a sparse matrix and the elements along an axis; what is not in a row is not touched.
+
+    >>> combined_along(np.array([1.0, 3.0, np.inf]), 0, [[(0, 1.0)], [(0, 0.5), (1, 0.5)], [(2, 1.0)]])
+    array([ 1.,  2., inf])
+    """
+    source = np.moveaxis(x, axis, 0)
+    found = np.zeros((len(rows), *source.shape[1:]), np.float64)
+    with np.errstate(invalid="ignore"):  # infinities of both signs are NaN
+        for term in range(max(map(len, rows), default=0)):
+            which = [k for k, row in enumerate(rows) if len(row) > term]
+            numbers = np.array([rows[k][term][1] for k in which])
+            taken = source[[rows[k][term][0] for k in which]]
+            found[which] += taken * numbers.reshape(-1, *[1] * (source.ndim - 1))
+    return np.moveaxis(found, 0, axis)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +95,8 @@ class Resampling(Operation):
     def compute(self, *, src: Reals) -> Reals:
         """Axis by axis."""
         out = self.outputs[0].dims
-        matrices = {k: matrix(self.algorithm, src.shape[k], out[k]) for k in range(2, len(out))}
-        return reduce(lambda x, k: product_along(x, k, matrices[k]), matrices, src)
+        rows = {k: places(self.algorithm, src.shape[k], out[k]) for k in range(2, len(out))}
+        return reduce(lambda x, k: combined_along(x, k, rows[k]), rows, src)
 
     @property
     def flops(self) -> int:

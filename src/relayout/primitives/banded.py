@@ -18,7 +18,7 @@ from relayout.layout.dense import dense_like, resized_like
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward.pooling import PoolingBackward as Gradient
 from relayout.ops.functions import Function
-from relayout.ops.resampling import places
+from relayout.ops.resampling import places, transposed
 from relayout.primitives.combining import CHANNELS_LAST, combining_step, separable_step
 from relayout.primitives.lowering import reorder_step, zeros_step
 from relayout.primitives.program import Program, Step
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from relayout.kernels.reduce.bands import Bands, Row
+    from relayout.kernels.reduce.linear import Linear
     from relayout.primitives.backward.pooling import PoolingBackward
     from relayout.primitives.pooling import Pooling
 
-__all__ = ["banded", "in_two_steps", "rows_of_pooling", "rows_of_resampling", "transposed"]
+__all__ = ["banded", "in_two_steps", "rows_of_pooling", "rows_of_resampling"]
 
 
 def rows_of_resampling(algorithm: str, src: Sequence[int], dst: Sequence[int]) -> list[list[Row]]:
@@ -39,19 +40,6 @@ def rows_of_resampling(algorithm: str, src: Sequence[int], dst: Sequence[int]) -
     return [
         [tuple((place, float(np.float32(weight))) for place, weight in row) for row in rows] for rows in found
     ]
-
-
-def transposed(rows: Sequence[Row], size: int) -> list[Row]:
-    """The rows of the transposed matrix, of so many elements.
-
-    >>> transposed([((0, 1.0),), ((0, 0.5), (1, 0.5))], 2)
-    [((0, 1.0), (1, 0.5)), ((1, 0.5),)]
-    """
-    found: list[list[tuple[int, float]]] = [[] for _ in range(size)]
-    for k, row in enumerate(rows):
-        for place, number in row:
-            found[place].append((k, number))
-    return [tuple(row) for row in found]
 
 
 def rows_of_pooling(made: Pooling | PoolingBackward) -> list[list[Row]]:
@@ -78,11 +66,11 @@ def rows_of_pooling(made: Pooling | PoolingBackward) -> list[list[Row]]:
 def in_two_steps(
     src: MemoryDesc, dst: MemoryDesc, rows: Sequence[Sequence[Row]], functions: tuple[Function, ...] = ()
 ) -> Program | None:
-    """The program of a linear resampling along one or two axes, down the columns and then along the rows.
+    """The program of a linear resampling along one or two axes, one after the other.
 
     Parameters are those of :func:`banded`. It is in integers, and exact, where source and destination are
-    bytes and weights are multiples of small powers of two, and in f32 where channels are neighbours; None for
-    others.
+    bytes and weights are fractions with small denominators, and in f32 where channels are neighbours; None
+    for others.
     """
     from relayout.kernels.reduce import linear, separable
     from relayout.kernels.reduce.window import Axis, planned
@@ -95,17 +83,25 @@ def in_two_steps(
         return None
     single: Row = ((0, 1.0),)
     down, along = [[single], *rows][-2:]
-    size, step = src.nbytes + dst.nbytes, None
-    if (whole := separable.of_weights(window, down, along)) is not None:
-        step, note = separable_step(whole, "src", "dst", size), "columns, then rows, in 16 bits"
-    elif (real := linear.planned(window, down, along)) is not None:
-        key = "linear", real
-        step = combining_step(key, linear.ENTRY, lambda m: linear.module(real, m), "src", "dst", size)
-        note = "columns, then rows, in f32"
+    size, note = src.nbytes + dst.nbytes, "both axes in 16 bits"
+    step: Step | None = None
+    whole = separable.of_weights(window, down, along)
+    if whole is not None:
+        step = separable_step(whole, "src", "dst", size)
+    real = linear.planned(window, down, along) if step is None else None
+    if real is not None:
+        step, note = _real_step(real, size), "columns, then rows, in f32"
     zeros = zeros_step(dst, "dst") if dst.layout.has_padding else None
     if step is None or (dst.layout.has_padding and zeros is None):
         return None
     return Program((step,) if zeros is None else (zeros, step), note=note)
+
+
+@locked
+def _real_step(made: Linear, size: int) -> Step:
+    from relayout.kernels.reduce.linear import ENTRY, module
+
+    return combining_step(("linear", made), ENTRY, lambda m: module(made, m), "src", "dst", size)
 
 
 @locked

@@ -143,21 +143,34 @@ def _functions_of(post_ops: Sequence[PostOp]) -> tuple[Function, ...]:
 @locked
 def window_step(window: Window, source: str, target: str, size: int) -> Step:
     """The kernel of a window as a step."""
-    from relayout.kernels.reduce import separable
+    from relayout.kernels.reduce import pixels, separable
     from relayout.kernels.reduce.window import ENTRY, module
+    from relayout.targets.machine import host
 
-    shared = separable.of_window(window)
-    if shared is not None:
-        return separable_step(shared, source, target, size)
+    shared = separable.of_pairs(window)
+    if shared is None or not pixels.suits(shared, host()):
+        shared = separable.of_window(window)
+    step = separable_step(shared, source, target, size) if shared is not None else None
+    if step is not None:
+        return step
     return combining_step(("window", window), ENTRY, lambda m: module(window, m), source, target, size)
 
 
 @locked
-def separable_step(made: Separable, source: str, target: str, size: int) -> Step:
-    """The kernel of bytes in two steps as a step."""
-    from relayout.kernels.reduce.separable_text import ENTRY, module
+def separable_step(made: Separable, source: str, target: str, size: int) -> Step | None:
+    """The kernel of bytes in two steps as a step; None where none suits them."""
+    from relayout.kernels.reduce import pixels, planes, separable_text
+    from relayout.targets.machine import host
 
-    return combining_step(("separable", made), ENTRY, lambda m: module(made, m), source, target, size)
+    if pixels.suits(made, host()):
+        key, entry, write = "pixels", pixels.ENTRY, pixels.module
+    elif planes.suits(made, host()):
+        key, entry, write = "planes", planes.ENTRY, planes.module
+    elif made.suits():
+        key, entry, write = "separable", separable_text.ENTRY, separable_text.module
+    else:
+        return None
+    return combining_step((key, made), entry, lambda m: write(made, m), source, target, size)
 
 
 @locked

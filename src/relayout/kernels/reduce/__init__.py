@@ -3,8 +3,10 @@
 ====================  ======================================================================================
 ``space``             the nests that source, destination and other operands share
 ``window``            pooling, and reductions along whole axes
-``separable``         averages and linear resampling of bytes in integers, columns first, then rows
-``separable_text``    the text of that kernel
+``separable``         averages and linear resampling of bytes in integers: the numbers of all such kernels
+``separable_text``    such a kernel: columns first, then rows
+``pixels``            linear resampling of bytes where pixels are neighbours: gathered and multiplied as bytes
+``planes``            averages of bytes over pictures that are one piece of memory
 ``rounding``          averages of bytes, divided and rounded as integers
 ``linear``            linear resampling in f32, columns first, then rows
 ``bands``             spatial axes as sparse matrices: resampling, gradients of pooling and resampling

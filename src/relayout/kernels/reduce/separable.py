@@ -8,9 +8,10 @@ happens along two axes, so that the columns can be added up first, once for all 
 
 The columns of one row of results stay in the L1 cache as integers of 16 bits. Nothing is converted to f32: a
 sum of 256 bytes fits 16 bits, as does a byte times weights that add up to 256. Averages are divided and
-rounded as :mod:`relayout.kernels.reduce.rounding` does it. Linear weights are taken where they are multiples
-of powers of two, as those of 2, 4 or 8 times the size are, and of the half; they are integers then, and
-results exact.
+rounded as :mod:`relayout.kernels.reduce.rounding` does it. Linear weights are fractions, and integers if they
+are multiplied by their denominators: fourths for twice the size, sixths for 1.5 times. Where those of both
+axes together are small enough that 16 bits hold the sums, results are exact; sums are divided by a shift
+where denominators are powers of two, and as averages are where they are not.
 
 How bytes become 16 bits without a shuffle: :mod:`~.separable_text`, which writes the kernel.
 
@@ -21,21 +22,25 @@ words to the left and right of the columns. Averages that leave padding out are 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
+from math import lcm
 
 from relayout.dtypes import DType
+from relayout.kernels.reduce.rounding import divisor
 from relayout.kernels.reduce.window import Axis, Window
 from relayout.loops.nest import Nest
 from relayout.records import dataclass
 from relayout.targets.machine import LINE
 
-__all__ = ["Separable", "Taps", "doubled", "of_weights", "of_window"]
+__all__ = ["WHOLE", "Separable", "Taps", "denominator", "doubled", "of_pairs", "of_weights", "of_window"]
 
 MOST_COLUMNS = 1 << 14  # bytes of a row, with its padding: 32 KiB of the stack
 LEAST_COLUMNS = 32  # of a row that is worth two steps
 MOST_RESULTS = 1 << 11  # rows or pixels of results, each of which is an entry of a table
 MOST_ROWS = 16  # of a window
 MOST_BLOCKS = 4  # each of which has columns of its own in the stack
-BITS = 8  # of the weights of both axes together: they add up to 256
+WHOLE = 256  # what weights of both axes add up to if their denominators are powers of two
+SAME = 2.0**-22  # weights of f32 that differ by less are one fraction, and by more if they are two
 
 Taps = tuple[tuple[int, int], ...]
 """Places along an axis, and their weights; a place of -1 is padding."""
@@ -57,6 +62,8 @@ class Separable:
     """The same along a row, two neighbours each; empty: windows, as ``width`` says, with weights of 1."""
     divisor: str = ""
     """What windows are divided by, as :attr:`~.window.Window.divisor` says."""
+    whole: int = WHOLE
+    """What the weights of both axes together add up to."""
 
     @property
     def weighted(self) -> bool:
@@ -80,10 +87,10 @@ class Separable:
         """Whether rows become twice as long, and what is made of an element fills registers."""
         x, each = self.width, block.length
         fills = each % LINE == 0 or (each < LINE and each & (each - 1) == 0 and x.dst == each)
-        return fills and self.columns == doubled(x.size)
+        return fills and self.whole == WHOLE and self.columns == doubled(x.size)
 
     def suits(self) -> bool:
-        """Whether rows are contiguous, and neither too short nor too long."""
+        """Whether :mod:`~.separable_text` does it: for rows that are contiguous, neither short nor long."""
         x = self.width
         if not 0 < len(self.rows) <= MOST_RESULTS or len(self.columns) > MOST_RESULTS:
             return False
@@ -101,7 +108,7 @@ class Separable:
 
 
 def of_window(window: Window) -> Separable | None:
-    """Averages of bytes whose windows overlap; None for others.
+    """Averages of bytes whose windows overlap; None for others. Which kernel suits them is another question.
 
     >>> from relayout.kernels.reduce.window import planned
     >>> from relayout.layout.descriptor import MemoryDesc
@@ -119,8 +126,29 @@ def of_window(window: Window) -> Separable | None:
         inside, start = height.taps(output), output * height.stride - height.front
         places = (start + k * height.dilation if k in inside else -1 for k in range(height.kernel))
         rows.append(tuple((place, 1) for place in places))
-    made = Separable(window.src, height, width, window.blocks, tuple(rows), divisor=window.divisor)
-    return made if made.suits() else None
+    return Separable(window.src, height, width, window.blocks, tuple(rows), divisor=window.divisor)
+
+
+def of_pairs(window: Window) -> Separable | None:
+    """Averages of two rows and two columns that are all elements, as neighbours with weights of 1.
+
+    >>> from relayout.kernels.reduce.window import planned
+    >>> from relayout.layout.descriptor import MemoryDesc
+    >>> image, half = (MemoryDesc((1, 3, n, n), "u8", "nchw") for n in (4, 2))
+    >>> axis = Axis(4, 2, 2, 2)
+    >>> of_pairs(planned("sum", "window", image, half, [axis, axis])).columns
+    (((0, 1), (1, 1)), ((2, 1), (3, 1)))
+    """
+    depth, height, width = window.axes
+    single = depth.size == depth.out == depth.kernel == 1 and not depth.front
+    twos = all(axis.kernel == 2 and axis.is_inside and not axis.front for axis in (height, width))
+    if not window.rounds or not single or not twos or not 0 < max(height.out, width.out) <= MOST_RESULTS:
+        return None
+    rows, columns = (
+        tuple(((k * axis.stride, 1), (k * axis.stride + axis.dilation, 1)) for k in range(axis.out))
+        for axis in (height, width)
+    )
+    return Separable(window.src, height, width, window.blocks, rows, columns, whole=4)
 
 
 def of_weights(
@@ -128,7 +156,9 @@ def of_weights(
     rows: Sequence[Sequence[tuple[int, float]]],
     columns: Sequence[Sequence[tuple[int, float]]],
 ) -> Separable | None:
-    """Sums of neighbours with weights that add up to 1; None where these are no small multiples of 2**-k.
+    """Sums of neighbours with weights that add up to 1; None where 16 bits don't hold these as integers.
+
+    Whether a kernel suits the places of these neighbours is another question.
 
     Parameters
     ----------
@@ -139,37 +169,47 @@ def of_weights(
     """
     depth, height, width = window.axes
     bytes_ = window.src is window.dst and window.src.name in ("u8", "s8") and not window.post_ops
-    if not bytes_ or depth.size * depth.out != 1 or max(len(rows), len(columns)) > MOST_RESULTS:
+    if not bytes_ or depth.size * depth.out != 1 or not 0 < max(len(rows), len(columns)) <= MOST_RESULTS:
         return None
-    across = _bits(columns)
-    if width.size < 2 or _bits(rows) + across > BITS:
+    across, down = denominator(columns), denominator(rows)
+    whole = across * down
+    if width.size < 2 or whole > WHOLE:
         return None
-    down = [_pair(row, height.size, BITS - across) for row in rows]
-    along = [_pair(row, width.size, across) for row in columns]
+    if whole & (whole - 1) == 0:
+        whole, down = WHOLE, WHOLE // across
+    elif divisor(whole) is None:
+        return None
+    above = tuple(_pair(row, height.size, down) for row in rows)
+    along = tuple(_pair(row, width.size, across) for row in columns)
     if any(other != place + 1 for (place, _), (other, _) in along):
         return None
-    made = Separable(window.src, height, width, window.blocks, tuple(down), tuple(along))
-    return made if made.suits() else None
+    return Separable(window.src, height, width, window.blocks, above, along, whole=whole)
 
 
-def _bits(rows: Sequence[Sequence[tuple[int, float]]]) -> int:
-    """By which power of two weights are integers; more than all that there are if by none.
+def denominator(rows: Sequence[Sequence[tuple[int, float]]]) -> int:
+    """By what weights are integers, but for what f32 lost; more than :data:`WHOLE` if by nothing small.
 
-    >>> _bits([[(0, 0.75), (1, 0.25)], [(1, 1.0)]]), _bits([[(0, 1 / 3), (1, 2 / 3)]]) > BITS
-    (2, True)
+    >>> denominator([[(0, 0.75), (1, 0.25)], [(1, 1.0)]]), denominator([[(0, 1 / 3), (1, 2 / 3)]])
+    (4, 3)
+    >>> denominator([[(0, 0.123), (1, 0.877)]]) > WHOLE
+    True
     """
-    weights = {weight for row in rows for _, weight in row}
-    found = (bits for bits in range(BITS + 1) if all((w * 2**bits).is_integer() for w in weights))
-    return next(found, BITS + 1)
+    found = 1
+    for weight in {weight for row in rows for _, weight in row}:
+        near = Fraction(weight).limit_denominator(WHOLE)
+        if abs(float(near) - weight) > SAME:
+            return WHOLE + 1
+        found = lcm(found, near.denominator)
+    return found
 
 
-def _pair(row: Sequence[tuple[int, float]], size: int, bits: int) -> Taps:
+def _pair(row: Sequence[tuple[int, float]], size: int, by: int) -> Taps:
     """One or two neighbours as two, with weights in integers.
 
-    >>> _pair([(0, 1.0)], 5, 2), _pair([(4, 1.0)], 5, 2), _pair([(0, 1.0)], 1, 2)
+    >>> _pair([(0, 1.0)], 5, 4), _pair([(4, 1.0)], 5, 4), _pair([(0, 1.0)], 1, 4)
     (((0, 4), (1, 0)), ((3, 0), (4, 4)), ((0, 4), (0, 0)))
     """
-    whole = [(place, int(weight * 2**bits)) for place, weight in row]
+    whole = [(place, round(weight * by)) for place, weight in row]
     if len(whole) == 1:
         [(place, weight)] = whole
         if place + 1 < size:

@@ -23,7 +23,7 @@ from relayout.ir.kernel import digits, kernel, tasks
 from relayout.ir.types import I8, I16, I64, PTR, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
 from relayout.kernels.reduce.rounding import Divisor, divided, divisor, divisors, looked_up, spread
-from relayout.kernels.reduce.separable import Separable
+from relayout.kernels.reduce.separable import WHOLE, Separable
 from relayout.loops.nest import Loop, Nest
 from relayout.targets.machine import LINE, Machine
 
@@ -383,9 +383,19 @@ class _Block:
                     found.append(b.add(one, two))
                 return found[0], found[1]
 
-            self._registers(at, b.gep(dst, i, made.width.dst), each, sums, self._rounded)
+            self._registers(at, b.gep(dst, i, made.width.dst), each, sums, self._weighed)
 
         b.loop(0, made.width.out, 1, pixel)
+
+    def _weighed(self, even: Value, odd: Value) -> Value:
+        """Sums with weights as bytes."""
+        b, whole = self.b, self.made.whole
+        if whole == WHOLE:
+            return self._rounded(even, odd)
+        by = divisor(whole)
+        assert by is not None
+        low, high = (divided(b, n, whole, by) for n in (even, odd))
+        return self._signed(b.or_(low, b.shl(high, 8)))
 
     def _rounded(self, even: Value, odd: Value) -> Value:
         """Sums with weights of 256: the upper byte, rounded to the nearest, the even one of two."""

@@ -25,8 +25,9 @@ it, pixels at the left and right border go one by one, those between have all ta
 
 Sums of bytes are taken in 16 bits where these hold them, exactly, and averages that are bytes are rounded
 there (:mod:`relayout.kernels.reduce.rounding`); where windows overlap they are those of
-:mod:`relayout.kernels.reduce.separable`. All others are taken row by row and then over rows, so that rounding
-errors don't grow with the whole window. A NaN in a window is its maximum.
+:mod:`relayout.kernels.reduce.separable` or :mod:`~relayout.kernels.reduce.planes`. All others are taken row
+by row and then over rows, so that rounding errors don't grow with the whole window. A NaN in a window is its
+maximum.
 
 Traps: the last vector of a row steps back, it does not run over; and the odd elements are taken from a load
 one further, not the even ones from a load that would end behind the row.

@@ -8,7 +8,7 @@ from math import prod
 
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
-from relayout.ops.resampling import matrix, product_along
+from relayout.ops.resampling import combined_along, places, transposed
 
 __all__ = ["ResamplingBackward"]
 
@@ -23,8 +23,9 @@ class ResamplingBackward(Operation):
     def compute(self, *, diff_dst: Reals) -> Reals:
         """Axis by axis."""
         dims = self.outputs[0].dims
-        matrices = {k: matrix(self.algorithm, dims[k], diff_dst.shape[k]).T for k in range(2, len(dims))}
-        return reduce(lambda x, k: product_along(x, k, matrices[k]), matrices, diff_dst)
+        forward = {k: places(self.algorithm, dims[k], diff_dst.shape[k]) for k in range(2, len(dims))}
+        rows = {k: transposed(several, dims[k]) for k, several in forward.items()}
+        return reduce(lambda x, k: combined_along(x, k, rows[k]), rows, diff_dst)
 
     @property
     def flops(self) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from relayout.forking import locked
 from relayout.ops.backward import resampling as ops
+from relayout.ops.resampling import transposed
 from relayout.primitives.backward.base import Backward
 from relayout.primitives.backward.following import passed_back
 from relayout.primitives.meaning import check_data
@@ -61,7 +62,7 @@ class ResamplingBackward(Backward):
 
     @locked
     def _lower(self) -> Program | None:
-        from relayout.primitives.banded import banded, rows_of_resampling, transposed
+        from relayout.primitives.banded import banded, rows_of_resampling
 
         sizes = self.diff_src.dims[2:]
         forward = rows_of_resampling(self.algorithm, sizes, self.diff_dst.dims[2:])
