@@ -135,3 +135,25 @@ def test_a_vector_of_other_length_is_refused():
     made = BatchNormalization(rl.MemoryDesc((2, 3), "f32", "ab"))
     with pytest.raises(LayoutError, match="mean must be f32:a:3"):
         made(np.zeros((2, 3), np.float32), np.zeros(4, np.float32), np.ones(3, np.float32))
+
+
+KINDS = [("u8", "u8"), ("s8", "s8"), ("u8", "s8"), ("f8_e4m3", "u8"), ("s8", "f8_e5m2")]
+
+
+@pytest.mark.skipif(not machine_code(), reason="this host forbids making machine code")
+@pytest.mark.parametrize("kinds", KINDS)
+@pytest.mark.parametrize("size", [(32, 32), (31, 45), (40, 301)])
+def test_bytes_of_long_runs_are_what_they_are_one_by_one(kinds, size):
+    """In ``nchw`` results of a channel may be looked up; in ``nhwc`` each one is computed."""
+    random, dims = np.random.default_rng(0), (2, 5, *size)
+    src, dst = (rl.MemoryDesc(dims, kind, "nhwc") for kind in kinds)
+    x = rl.tensor(random.integers(0, 128, dims) - 64 * (kinds[0] != "u8"), "nhwc", kinds[0])
+    vectors = [random.random(5).astype(np.float32) * by for by in (30, 900, 9, 20)]
+    one = BatchNormalization(src, dst, use_scale=True, use_shift=True)(x, *vectors).numpy()
+    src, dst = (rl.MemoryDesc(dims, kind, "nchw") for kind in kinds)
+    made = BatchNormalization(src, dst, use_scale=True, use_shift=True)
+    assert made.implementation.startswith("machine code")
+    np.testing.assert_array_equal(made(x.reorder(src), *vectors).numpy(), one)
+    out = x.reorder(src)
+    if kinds[0] == kinds[1]:
+        np.testing.assert_array_equal(made(out, *vectors, out=out).numpy(), one)

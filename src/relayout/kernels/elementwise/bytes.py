@@ -14,16 +14,16 @@ bits are the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from relayout.ir.builder import Function
+from relayout.ir.builder import Builder, Function
 from relayout.ir.kernel import share, streaming
 from relayout.ir.types import I8, Value, vector
 from relayout.ir.vectors import runs
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["ENTRY", "LEAST", "TABLE", "module", "suits"]
+__all__ = ["ENTRY", "LEAST", "TABLE", "looked_up", "module", "suits"]
 
 ENTRY = "bytes"
 TABLE = 256  # bytes, and how many values a byte has
@@ -49,18 +49,20 @@ def module(size: int, machine: Machine, stream: bool) -> str:
     return streaming(ENTRY, machine, stream, lambda f, past: _write(f, size, past))
 
 
+def looked_up(b: Builder, table: Sequence[Value], x: Value) -> Value:
+    """The results of 64 bytes, of four registers that hold those of all 256."""
+    low, high = (b.call_value(x.type, PERMUTED, table[k], x, table[k + 1]) for k in (0, 2))
+    return b.select(b.icmp("slt", x, 0), high, low)
+
+
 def _write(f: Function, size: int, past: bool) -> None:
     wide = vector(LINE, I8)
     table = [f.load(wide, f.gep(f["ops"], k * LINE), 1) for k in range(TABLE // LINE)]
 
-    def looked_up(x: Value) -> Value:
-        low, high = (f.call_value(wide, PERMUTED, table[k], x, table[k + 1]) for k in (0, 2))
-        return f.select(f.icmp("slt", x, 0), high, low)
-
     def turn(src: Value, dst: Value, count: int) -> None:
         found = [f.load(wide, f.gep(src, k * LINE), 1) for k in range(count)]
         for k, x in enumerate(found):
-            f.store(looked_up(x), f.gep(dst, k * LINE), LINE if past else 1, past)
+            f.store(looked_up(f, table, x), f.gep(dst, k * LINE), LINE if past else 1, past)
 
     src, dst, unit = f["src"], f["dst"], TOGETHER * LINE
     whole = size // unit
@@ -74,10 +76,10 @@ def _write(f: Function, size: int, past: bool) -> None:
             ),
         )
     if size % unit:
-        f.when(f.icmp("eq", f["part"], 0), lambda: _rest(f, size, whole * unit, turn, looked_up))
+        f.when(f.icmp("eq", f["part"], 0), lambda: _rest(f, size, whole * unit, turn, table))
 
 
-def _rest(f: Function, size: int, done: int, turn: Turn, looked_up: Callable[[Value], Value]) -> None:
+def _rest(f: Function, size: int, done: int, turn: Turn, table: Sequence[Value]) -> None:
     """What is left over: whole registers, then pieces of powers of two."""
     for at, count in runs(size - done):
         for start in range(done + at, done + at + count, LINE):
@@ -87,5 +89,5 @@ def _rest(f: Function, size: int, done: int, turn: Turn, looked_up: Callable[[Va
                 continue
             x = f.load(vector(many, I8), src, 1)
             x = f.shuffle(x, [k if k < many else -1 for k in range(LINE)])
-            made = looked_up(x)
+            made = looked_up(f, table, x)
             f.store(f.shuffle(made, range(many)), dst, 1)

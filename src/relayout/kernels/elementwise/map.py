@@ -16,6 +16,10 @@ Loads of a turn come before its stores, so that an operand may be the destinatio
 nothing is computed twice: the last elements of a row are not overlapped by a whole vector, but loaded and
 stored in pieces of powers of two. No byte outside of the operands is read.
 
+A byte has 256 values. Where all other operands are the same for a whole run (batch normalisation of ``nchw``:
+scale and shift of a channel), its results are computed once, and looked up from then on as those of functions
+of a byte are (:mod:`~.bytes`).
+
 A kernel that *streams* writes whole vectors of the first result around the caches. Its runs are there twice:
 only a destination that begins on a line has whole lines, and lines of one that is an operand, too, are in the
 caches already.
@@ -29,12 +33,13 @@ from math import lcm, prod
 from typing import NamedTuple
 
 from relayout.dtypes import DType
-from relayout.ir.builder import Function
+from relayout.ir.builder import Function, table
 from relayout.ir.kernel import digits, kernel, share
 from relayout.ir.kinds import KINDS
 from relayout.ir.registers import loaded, stored
-from relayout.ir.types import I64, PTR, Type, Value, constant, integer, vector
-from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
+from relayout.ir.types import I8, I64, PTR, Type, Value, constant, integer, vector
+from relayout.ir.vectors import join, load_pieces, pieces_of, store_pieces
+from relayout.kernels.elementwise.bytes import TABLE, looked_up
 from relayout.kernels.elementwise.runs import Run, Vectors
 from relayout.ops.expressions import Expression
 from relayout.targets.machine import LINE, Machine
@@ -46,6 +51,8 @@ CHEAP = 4, 8  # vectors of one turn, and of the longest pattern, where the expre
 COSTLY = 2, 4  # the same for all others
 STREAMED = 32  # bytes of the shortest vector that is written around the caches
 STREAMS = 5  # operands of which so many vectors fit into registers
+BYTES = "bytes"  # the name of a table of all of them
+LONG = 1 << 10  # bytes of a run that is worth a table of its results
 
 
 def vectors_of(machine: Machine, dst: DType, operands: Sequence[DType], cheap: bool) -> Vectors:
@@ -75,14 +82,18 @@ def module(
     Its operands are the addresses of the operands in their order, and then those of all results but the
     first, which lie as that one does. With ``stream`` it writes around the caches where it can.
     """
-    texts, size = [], results[0].bits // 8
+    texts, size, looks_up = [], results[0].bits // 8, False
     streamed = {k for k, run in enumerate(runs) if stream and _streams(run, lanes, size)}
     for k, run in enumerate(runs):
         for past in (False, True)[: 1 + (k in streamed)]:
             name = f"{'stream' if past else 'run'}{k}"
             made = _Function(name, run, results, operands, expression, machine, lanes, past)
             texts.append(made.text())
+            looks_up = looks_up or made.byte is not None
     texts.append(_entry(runs, streamed, len(operands), len(results) - 1, machine))
+    if looks_up:
+        words = [bytes(range(k, k + 8)) for k in range(0, TABLE, 8)]
+        texts.append(table(BYTES, [int.from_bytes(word, "little", signed=True) for word in words]))
     return "\n".join(texts)
 
 
@@ -149,6 +160,8 @@ class _Function:
         self.b = Function(name, arguments, machine, "internal")
         self._spread: dict[tuple[int, int], Value] = {}  # operands that are one element for the whole run
         self._pattern: dict[tuple[int, int], Value] = {}  # those that start anew with each row
+        self.byte = self._only_byte()
+        self._table: list[Value] = []  # what becomes of all bytes in this run
 
     def text(self) -> str:
         """The function: ``void run(ptr each result, ptr each operand, i64 from, i64 to)``."""
@@ -208,6 +221,7 @@ class _Function:
         units = self._slots(0, unit) if run.turns > 1 else self._slots(0, unit, unit)
         rest = self._slots(whole, run.elements)
         self._hoist(bases, [*(units if whole else []), *rest])
+        self._table = self._tabulated() if self.byte is not None else []
 
         def turn(i: Value) -> None:
             self._turn(self._ahead(targets, i), self._along(bases, i), units)
@@ -267,12 +281,39 @@ class _Function:
                 pieces = pieces_of(0, slot.size, slot.first * size, size)
                 store_pieces(self.b, result, target, pieces, align, nontemporal=past)
 
+    def _only_byte(self) -> int | None:
+        """The operand that is the only one to change in a long run, if it is a byte and so is the result."""
+        run, moving = self.run, [k for k, step in enumerate(self.run.steps) if step]
+        long = run.turns == 1 and run.valid >= LONG and not self.around.zero
+        if not long or len(moving) > 1 or len(self.results) > 1 or not self.b.machine.permutes(8):
+            return None
+        narrow = all(kind.bits == 8 for kind in (*self.results, *(self.operands[k] for k in moving)))
+        return moving[0] if moving and narrow and self._kind(moving[0]) == "f32" else None
+
+    def _tabulated(self) -> list[Value]:
+        """The results of all bytes, in registers."""
+        b, found = self.b, []
+        for first in range(0, TABLE, self.lanes):
+            some = b.load(vector(self.lanes, I8), b.gep(Value(f"@{BYTES}", PTR), first), 1)
+            given = [
+                loaded(b, some, kind, self._kind(k)) if k == self.byte else self._spread[k, self.lanes]
+                for k, kind in enumerate(self.operands)
+            ]
+            [value] = self.expression.emit(b, given)
+            found.append(stored(b, value, self.results[0], self.expression.kinds[0]))
+        whole = join(b, found)
+        return [b.shuffle(whole, range(first, first + LINE)) for first in range(0, TABLE, LINE)]
+
     def _width(self, slot: _Slot) -> int:
         """Lanes of the vector that is computed with: a power of two."""
         return 1 << (slot.size - 1).bit_length()
 
     def _operands(self, bases: Sequence[Value], slot: _Slot) -> list[Value]:
         run, width, out = self.run, self._width(slot), []
+        if self._table and self.byte is not None:
+            count = slot.size if run.whole[self.byte] else slot.valid
+            at = self.b.gep(bases[self.byte], slot.first)
+            return [load_pieces(self.b, vector(width, I8), at, pieces_of(0, count, 0, 1))]
         for k, kind in enumerate(self.operands):
             if (k, width) in self._spread:
                 out.append(self._spread[k, width])
@@ -289,13 +330,23 @@ class _Function:
         b, width = self.b, self._width(slot)
         if not slot.valid:
             return [constant(vector(width, integer(kind.bits)), 0) for kind in self.results]
-        values = self.expression.emit(b, given)
+        values = [self._looked_up(given[0])] if self._table else self.expression.emit(b, given)
         if slot.valid < slot.size:
             valid = self._valid_lanes(slot)
             picks = [lane if lane in valid else width for lane in range(width)]
             values = [b.shuffle(value, picks, 0) for value in values]
+        if self._table:
+            return list(values)
         every = zip(values, self.results, self.expression.kinds, strict=True)
         return [stored(b, value, kind, computed) for value, kind, computed in every]
+
+    def _looked_up(self, x: Value) -> Value:
+        """The results of bytes, by the table."""
+        b, width = self.b, x.type.count
+        if width < LINE:
+            x = b.shuffle(x, [k if k < width else -1 for k in range(LINE)])
+        found = looked_up(b, self._table, x)
+        return found if width == LINE else b.shuffle(found, range(width))
 
     def _valid_lanes(self, slot: _Slot) -> set[int]:
         if self.run.turns == 1:
