@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from relayout.dtypes import DType, dtype
 from relayout.ir import builder
 from relayout.ir import math as functions
+from relayout.ir.conversions import flushed
 from relayout.ir.kernel import streaming
 from relayout.ir.lanes import Lanes, lanes_of
 from relayout.ir.types import FLOAT, I8, I64, PTR, Value, vector
@@ -48,7 +49,7 @@ UNROLL = {64: 8, 32: 4, 16: 4}  # vectors of one turn, by the bytes of a registe
 WIDE = 4  # times as many where rows don't stay in the L1 cache
 LEVEL = 64  # turns of a loop that are added up one by one
 FAR = 16.0  # squared deviations between a pivot and the mean, from which on a better pivot is taken
-F32, U8 = dtype("f32"), dtype("u8")
+F32, BF16, U8 = map(dtype, ("f32", "bf16", "u8"))
 
 
 @dataclass(frozen=True)
@@ -136,9 +137,8 @@ def _alike(nest: Nest, operand: int) -> bool:
 
 def module(made: NormalizationPlan, machine: Machine) -> str:
     """The text of the kernel: the function :data:`ENTRY`; further operands are a list of addresses."""
-    what, lanes, unroll = made.what, lanes_of(machine, made.src), UNROLL[machine.vector]
+    what, (lanes, unroll, together) = made.what, _vectors(made, machine)
     count = what.scale + what.shift + what.mask + what.mean + what.variance
-    together = max(1, unroll // -(-made.rows.longest // lanes))
     levels = made.rows.in_levels(LEVEL, LEVEL * unroll * lanes)
 
     def write(f: builder.Function, past: bool) -> None:
@@ -148,6 +148,22 @@ def module(made: NormalizationPlan, machine: Machine) -> str:
             found.tasks(Passes(f, replace(made, stream=past), found).write)
 
     return streaming(ENTRY, machine, made.stream, write)
+
+
+def _vectors(made: NormalizationPlan, machine: Machine) -> tuple[int, int, int]:
+    """Elements of a vector, vectors of a turn, and rows that are interleaved.
+
+    Two registers are a vector where an instruction rounds both to bf16, after one look for subnormal numbers.
+    Rows of narrow numbers are so short that to wait for their sums is much of their time: two wait together.
+    """
+    lanes, unroll, rows = lanes_of(machine, made.src), UNROLL[machine.vector], made.rows
+    packed = any(rows.packing(block, k * lanes) for block in rows.blocks for k in (1, 2))
+    if made.dst is BF16 and not packed and rows.longest >= 2 * lanes and flushed(machine, lanes):
+        lanes, unroll = 2 * lanes, unroll // 2
+    together = max(1, unroll // -(-rows.longest // lanes))
+    if together == 1 and made.dst.bits < F32.bits and not packed:
+        together, unroll = 2, unroll // 2
+    return lanes, unroll, together
 
 
 class Passes:

@@ -26,6 +26,11 @@ that they would lose more. What is rounded to the narrow type differs from the d
 of itself (bf16) or 2**-16 (f16), so that results are within 0.51 and 0.54 units in their last place, where
 0.5 is the best there is.
 
+Of a narrow source ``(x - m) log2(e)`` takes one instruction, ``x log2(e) - M``. ``M`` is ``m log2(e)``,
+rounded. All elements of a row are off by the same then, and their quotients are not. That holds while they
+are off by little. Beyond 2**16 elements of bf16 are equal, or so far apart that all but the largest become 0;
+there 2**(x - m) does as well.
+
 Special values need no code: an infinite maximum makes NaN of ``x - m``, and a NaN anywhere makes the sum NaN.
 So a row of -inf alone is NaN, as in PyTorch; -inf among numbers is 0. Guarded, what is NaN is stored as 0.
 """
@@ -60,6 +65,7 @@ UNCOMPENSATED_NARROW = 64  # the same where results are rounded to bf16 or f16: 
 HELD = 16  # registers of a row that is held in them
 TOGETHER = 32  # registers of such rows that are interleaved
 MOST_KEPT = 1 << 12  # elements of a row whose exponentials are kept
+FAR = 2.0**16  # from zero: other bf16 are at least 256 away, and the last bit of f32 is 2**-7
 SMALLEST = 2.0**-126  # of the normal numbers of f32
 
 
@@ -142,6 +148,7 @@ class _Passes:
         self.careful = made.log or found.terms > (UNCOMPENSATED_NARROW if made.short else UNCOMPENSATED_TERMS)
         least = SMALLEST * max(1, made.rows.size)  # so that no result is subnormal
         self.nothing_below, self.least = math.log(least), math.log2(least)
+        self.folds = made.short and made.src in (F16, BF16) and f.machine.fuses
 
     def write(self, at: Values) -> None:
         """A task."""
@@ -156,11 +163,11 @@ class _Passes:
 
         first = [[v.constant(float("-inf"), n)] for _ in range(found.slots)]
         visited = found.visit(at, first, largest)
-        most = found.combined(visited, lambda one, other: [v.larger(one[0], other[0])], lambda given: given)
+        most = found.combined(visited, lambda one, other: [v.larger(one[0], other[0])], self._subtracted)
 
         def added(at: Visit, given: Values) -> Values:
             x = self.held[at.slot] if self.holds else self._loaded(at)
-            e = self._exponential(x, most[at.row][0])
+            e = self._exponential(x, most[at.row])
             if self.holds:
                 self.held[at.slot] = e
             elif self.stores:
@@ -183,7 +190,7 @@ class _Passes:
             elif self.made.log:
                 y = b.fsub(b.fsub(self._loaded(at), most[at.row][0]), factor)
             else:
-                y = b.fmul(self._exponential(self._loaded(at), most[at.row][0]), factor)
+                y = b.fmul(self._exponential(self._loaded(at), most[at.row]), factor)
             if self.made.guarded:
                 y = b.select(b.fcmp("ord", y, y), y, 0.0)
             v.store(at.at[-1], y, at.valid)
@@ -204,7 +211,17 @@ class _Passes:
     def _loaded(self, at: Visit) -> Value:
         return self.v.load(at.at[0], self.lines.count, at.valid, float("-inf"))
 
-    def _exponential(self, x: Value, most: Value) -> Value:
+    def _subtracted(self, given: Values) -> Values:
+        """The largest element of a row; or what takes its place, -M, and what elements are multiplied by."""
+        if not self.folds:
+            return given
+        b, [most] = self.b, given
+        by = self.v.constant(LOG2_E, most.type.count)
+        if self.made.src is BF16:
+            by = b.select(b.fcmp("ogt", b.intrinsic("fabs", most), FAR), 1.0, by)
+        return [b.fneg(b.fmul(most, by)), by]
+
+    def _exponential(self, x: Value, given: Values) -> Value:
         """exp(x - most), in which what the difference was rounded by is put right.
 
         Where nothing is left, of -inf for instance, exp(0) is computed and dropped: on its way to zero it
@@ -212,8 +229,9 @@ class _Passes:
         """
         b = self.b
         if self.made.short:
-            return exp2(b, b.fmul(b.fsub(x, most), LOG2_E), None if self._flushes else self.least)
-        d, error = self._exact(b.fsub, x, most)
+            argument = b.fmuladd(x, given[1], given[0]) if self.folds else b.fmul(b.fsub(x, given[0]), LOG2_E)
+            return exp2(b, argument, None if self._flushes else self.least)
+        d, error = self._exact(b.fsub, x, given[0])
         gone = b.fcmp("ole", d, self.nothing_below)
         d, error = b.select(gone, 0.0, d), b.select(gone, 0.0, error)
         e = functions.exp(b, d)
