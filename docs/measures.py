@@ -83,12 +83,32 @@ def _ratios(one: dict[str, Any], peers: dict[str, Any]) -> str:
 
 def means() -> str:
     """Geometric means over all networks, and the least."""
+    rows = [
+        [_spelled(setting), name, f"{mean:.2f}", f"{least:.2f}", f"`{where}`", str(count)]
+        for setting, found in _means()
+        for name, (mean, least, where, count) in found.items()
+    ]
+    return table(["", "other", "geometric mean", "least", "where", "networks"], rows)
+
+
+def short_means() -> str:
+    """Geometric means over all networks, the least in brackets: a row for each setting, as in the README."""
+    names = [*_read("networks.json").get("peers", ()), "the best of them"]
+    rows = []
+    for setting, found in _means():
+        cells = [f"{found[name][0]:.2f} ({found[name][1]:.2f})" if name in found else "-" for name in names]
+        rows.append([_spelled(setting), *cells, str(max(count for *_, count in found.values()))])
+    return table(["", *names, "networks"], rows)
+
+
+def _means() -> list[tuple[tuple[int, int], dict[str, tuple[float, float, str, int]]]]:
+    """For each setting what each contestant's time / Relayout's is: mean, least, where, of how many."""
     from relayout.bench.measure import Spread
     from relayout.bench.models import Result
     from relayout.bench.models import means as of
 
     results = _read("networks.json").get("results", [])
-    rows = []
+    found = []
     for setting in _settings(results):
         own = [
             Result(
@@ -100,11 +120,8 @@ def means() -> str:
             for one in results
             if (one["batch"], one["threads"]) == setting
         ]
-        rows += [
-            [_spelled(setting), name, f"{mean:.2f}", f"{least:.2f}", f"`{where}`", str(count)]
-            for name, (mean, least, where, count) in of(own).items()
-        ]
-    return table(["", "other", "geometric mean", "least", "where", "networks"], rows)
+        found.append((setting, of(own)))
+    return found
 
 
 def costs() -> str:

@@ -310,6 +310,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "compile-speeds": compiled.speeds,
     "compile-times": compiled.compiling,
     "networks-means": measures.means,
+    "networks-short": measures.short_means,
     "networks-speeds": measures.speeds,
     "networks-costs": measures.costs,
     "census": measures.census,
