@@ -61,7 +61,7 @@ def bench(ctx: click.Context) -> None:
 
 
 def _finite(ctx: click.Context, option: click.Parameter, value: float | None) -> float | None:
-    """Infinity is no budget, and NaN, which is less and more than nothing, even less."""
+    """Refuse lengths of time that are infinite or NaN."""
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value} is no length of time; write seconds, such as 0.5", ctx, option)
     return value
