@@ -12,7 +12,7 @@ the source, results are those of training, workspaces included.
 conv1.norm batch_normalization relu 8x64x112x112 nhwc
 conv1.norm batch_normalization relu 8x64x112x112 nhwc backward
 conv1.norm batch_normalization relu 8x64x112x112 nChw16c
->>> layer.bytes == 2 * 4 * 8 * 64 * 112**2 + 8 * 64 * 112**2  # a mask of bytes, for the way back
+>>> layer.bytes == 2 * 4 * 8 * 64 * 112**2 + 8 * 64 * 112**2  # a mask of bytes, for the backward pass
 True
 """
 
@@ -105,7 +105,7 @@ class Pass:
 
     @property
     def _keeps_mask(self) -> bool:
-        """Whether the way back needs a byte for each element of the destination."""
+        """Whether the backward pass needs a byte for each element of the destination."""
         return (self.kind, self.how) in (("batch_normalization", "relu"), ("pooling", "max"))
 
     @property

@@ -27,7 +27,7 @@ ViT-B/16             its matrix products
 ResNet-50 data       the gradients of the sources of these convolutions; likewise ResNeXt-101, MobileNetV2
 ResNet-50 weights    the gradients of their weights; likewise
 ResNet-50 forward    the whole network, with all that is between the convolutions
-LSTM, GRU            layers, 512 and 1024 wide: inference, training, and the way back
+LSTM, GRU            layers, 512 and 1024 wide: inference, training, and the backward pass
 ===================  ======================================================================================
 
 What has no products is held against a copy of the bytes that it must move (:mod:`relayout.bench.passes`):

@@ -1,7 +1,7 @@
 """Recurrent layers that are measured: LSTM, and GRU with linear before reset, of one layer in one direction.
 
 Data and state are equally wide, as in the layers of a stack. An inference gives all states; training keeps
-what the way back needs, too; backward gives the gradients of data, weights and biases, and begins with the
+what the backward pass needs, too; backward gives gradients of data, weights and biases, and begins with the
 data as gradients of the states, which have the same dims.
 
 >>> for layer in layers("LSTM", 16)[:4]:

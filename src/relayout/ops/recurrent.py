@@ -27,7 +27,7 @@ projected, and the states that the layer above is given (:attr:`Recurrent.rounds
 between the first step and the last: neither ``c`` and the gates, nor the ``h`` that a GRU's mean reads, nor
 what is returned, until it is stored in its own type.
 
-In training the ``workspace`` keeps what the way back needs; :class:`Workspace` says where.
+In training the ``workspace`` keeps what the backward pass needs; :class:`Workspace` says where.
 """
 
 from __future__ import annotations

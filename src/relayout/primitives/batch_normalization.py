@@ -66,7 +66,7 @@ class BatchNormalization(Primitive):
         Whether negative results become 0 (oneDNN's ``fuse_norm_relu``), before the post-ops.
     workspace : bool
         Whether there is a further output ``workspace``, u8 in the format of the destination: 1 where the ReLU
-        let a result pass, 0 where it did not. The way back needs it.
+        let a result pass, 0 where it did not. The backward pass needs it.
     post_ops : sequence, optional
         See :mod:`relayout.ops.post_ops`.
 

@@ -22,7 +22,7 @@ What formulas leave open:
 * Maxima of integers are exact where source and destination have the same data type and there are no post-ops;
   everything else is computed in f32, and rounded once.
 
-Training needs the place of each maximum for the way back. With ``workspace=True`` that is a second result:
+The backward pass needs the place of each maximum. With ``workspace=True`` that is a second result:
 for each window the number of the tap, counted in row-major order of the kernel, padding included; that of
 the first of several, and of the first NaN if there are NaN. As in oneDNN it is u8, or s32 for windows of more
 than 255 taps, in the format of the destination.

@@ -60,7 +60,7 @@ class Recurring:
     def problem(self) -> str:
         """What its contest is about; where its buffers lie makes no difference."""
         plan, cell = self.plan, self.plan.cell
-        words = [f"{'way back of ' * (self.way == 'gradient')}{cell.kind}", f"{plan.steps} steps"]
+        words = [f"{'backward pass of ' * (self.way == 'gradient')}{cell.kind}", f"{plan.steps} steps"]
         words += [f"{plan.rows} rows", f"{plan.units} units"]
         words += [f"{plan.outputs} outputs"] * (plan.outputs != plan.units)
         words += [f"{len(plan.backward)} directions"] * (len(plan.backward) > 1)

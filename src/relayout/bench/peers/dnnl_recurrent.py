@@ -144,7 +144,7 @@ class Layer(_Recurrent):
 
 
 class Backward(_Recurrent):
-    """The way back through a layer, with gradients of its results."""
+    """The backward pass through a layer, with gradients of its results."""
 
     def __init__(self, forward: Layer, diffs: Arrays) -> None:
         super().__init__(forward.library, forward.cell, forward.direction)

@@ -1,6 +1,6 @@
 """Recurrent layers: ONNX's LSTM, GRU and RNN in the form in which they have gradients.
 
-The way back needs what the forward pass had in its hands: gates and states of all steps. So before a graph is
+The backward pass reads gates and states of all steps, which the forward pass computes. So before a graph is
 differentiated, its recurrent layers are replaced by :mod:`relayout.graph.operators.recurrent_training`, which
 keeps that, with weights in the primitives' order of gates::
 

@@ -1,10 +1,10 @@
-"""Recurrent layers in training: the layer that keeps what the way back needs, and its gradients.
+"""Recurrent layers in training: the layer that keeps what the backward pass needs, and its gradients.
 
 ONNX has no gradients, so these operators are Relayout's own. Arguments have the dims and the order of gates
 of the primitives (:mod:`relayout.primitives.recurrent`), with one layer (``l``); sizes are called as there::
 
     x             t, n, c            dst_layer     t, n, d*o     both directions side by side
-    weights       l, d, c, g, o      workspace     numbers       what the way back needs
+    weights       l, d, c, g, o      workspace     numbers       what the backward pass needs
     recurrent     l, d, o, g, o      dst_iter      l, d, n, o
     bias          l, d, g, o         dst_iter_c    l, d, n, o    of an LSTM
     initial_h     l, d, n, o
@@ -150,7 +150,7 @@ def recurrent_training(
     alphas: Sequence[float],
     betas: Sequence[float],
 ) -> tuple[Array, ...]:
-    """All states, what the way back needs, and the last states.
+    """All states, what the backward pass needs, and the last states.
 
     :mod:`relayout.ops.recurrent` has the formulas of a step.
     """

@@ -5,7 +5,7 @@
 ``plan``       a layer's recurrence as plain data: sizes, places, how it is cut among threads, what that costs
 ``writer``     text that forward and backward share: loops over time and tasks, register tiles of products
 ``module``     a plan as text: the cells
-``gradient``   the way back through time: plan and text
+``gradient``   the backward pass through time: plan and text
 ``sums``       gradients of biases and peepholes
 ``turns``      threads that take turns without anybody outside: claims, and waiting for each other
 =============  ==============================================================================================

@@ -1,4 +1,4 @@
-"""The way back through a recurrence as text: ``void gradient(ptr workspace, ptr planes, ptr ops, ...)``.
+"""The backward pass through a recurrence as text: ``void gradient(ptr workspace, ptr planes, ptr ops, ...)``.
 
 The loop over time runs the other way, and a step is what :mod:`relayout.ops.backward.recurrent` says::
 
@@ -51,7 +51,7 @@ FIRST, MIDDLE, LAST = "first", "", "last"
 
 @dataclass(frozen=True)
 class Gradient(Steps):
-    """The way back through one layer, in all directions.
+    """The backward pass through one layer, in all directions.
 
     Attributes
     ----------

@@ -215,7 +215,7 @@ class Recurrence(Steps):
     weights, projection, bias, peephole : tuple of (int, int)
         Bytes in front of those of this layer, and from one direction to the next.
     kept : Kept or None
-        Where training keeps what the way back needs.
+        Where training keeps what the backward pass needs.
     arithmetic : Arithmetic
         In which numbers products with weights are computed.
     rounded : str

@@ -15,6 +15,6 @@ The file of a kind has the name of its forward kind: ``convolution`` is the back
 ``following``          formats of gradients where time is that of reading and writing
 ``normalizing``        what gradients of normalisations share; their programs
 ``rows``               gradients along axes as programs: softmax and normalisations
-``recurrent_program``  the program of the way back through recurrent layers
+``recurrent_program``  the program of the backward pass through recurrent layers
 =====================  ===================================================================================
 """

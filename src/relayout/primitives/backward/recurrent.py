@@ -15,7 +15,7 @@ of everything that it read.
 >>> made.outputs
 ('diff_src_layer', 'diff_weights_layer', 'diff_weights_iter')
 
-``any`` becomes, for weights, what the way back reads without reordering, and for their gradients, what the
+``any`` becomes, for weights, what the backward pass reads without reordering; for their gradients, what the
 products write: ``ldigo``, ``ldio`` and ``ldgo``.
 """
 

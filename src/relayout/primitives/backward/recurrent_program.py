@@ -1,4 +1,4 @@
-"""The program of the way back through recurrent layers, the last layer first.
+"""The program of the backward pass through recurrent layers, the last layer first.
 
 ::
 

@@ -21,7 +21,7 @@ from relayout.bench.recurrent import GATES, Recurrent
 __all__ = ["GRADIENTS", "arguments", "by_onednn", "by_pytorch", "joined"]
 
 GRADIENTS = ("diff_src_layer", "diff_weights_layer", "diff_weights_iter", "diff_bias")
-"""What the way back is asked for."""
+"""What the backward pass is asked for."""
 
 
 def arguments(operands: Operands) -> dict[str, Floats]:
