@@ -192,7 +192,7 @@ def test_no_wrong_argument_is_pythons_error(of: Any, name: str) -> None:
 @pytest.mark.parametrize(
     ("mean", "std", "axis", "why"),
     [
-        ([1], [1, 2], 1, "1 values, and std 2"),
+        ([1], [1, 2], 1, "1 value, and std 2"),
         ([1, 1], [1, 0], 1, "0 in it"),
         ("a", None, 1, "mean must be a number"),
         ([1], None, 1, "std must be a number"),

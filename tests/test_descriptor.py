@@ -523,7 +523,7 @@ def test_a_descriptor_is_frozen() -> None:
             "axis 0 steps 12 elements, but axis 1 within it covers 15; elements would overlap",
         ),
         (((2, 3), "f32"), (-3, 1), "stride -3 of axis 0 is negative; memory descriptors only count upwards"),
-        (((2, 3), "f32"), (3,), r"1 strides \(3,\) were given for 2 dims 2x3"),
+        (((2, 3), "f32"), (3,), r"1 stride \(3,\) for 2 dims 2x3"),
         (((2, 3), "f32"), (3.0, 1), r"strides must be whole numbers, one an axis, got \(3.0, 1\)"),
         (
             ((2, 3), "f32"),
@@ -594,7 +594,7 @@ D = MemoryDesc((2, 17, 5, 4), "f32", "nChw8c")
         ),
         (
             lambda: MemoryDesc((2,), "f32", Layout((2,), strides=(-1,))).required_bytes,
-            "reaches 1 elements in front of its buffer",
+            "reaches 1 element in front of its buffer",
         ),
     ],
 )

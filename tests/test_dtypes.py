@@ -260,7 +260,7 @@ def test_pack_and_unpack_refuse_what_does_not_fit() -> None:
         pack(np.array([1.5]), "u4")
     with pytest.raises(LayoutError, match="elements of f32 as float32, got float64"):
         pack(np.array([1.5]), "f32")
-    with pytest.raises(LayoutError, match="5 elements of s4 take 3 bytes, but the buffer has 2"):
+    with pytest.raises(LayoutError, match="5 elements of s4 need 3 bytes, but the buffer has 2"):
         unpack(np.zeros(2, np.uint8), "s4", 5)
     with pytest.raises(LayoutError, match="1-D array of uint8"):
         unpack(np.zeros(2, np.int8), "s4", 1)

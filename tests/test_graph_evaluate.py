@@ -67,7 +67,7 @@ def test_values_are_freed_behind_their_last_reader() -> None:
 @pytest.mark.parametrize(
     ("arrays", "why"),
     [
-        ((), r"1 inputs \(x f32 nx2\); 0 were given"),
+        ((), r"1 input \(x f32 nx2\); got 0 arrays"),
         ((np.zeros((1, 3), F32),), "x f32 nx2; an array of float32 1x3 was given"),
         ((np.zeros((), F32),), "float32 no dims"),
         ((np.zeros((1, 2)),), "float64 1x2"),

@@ -303,10 +303,10 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], int, str]] = {
     "bias": ("Conv", ["x", np.ones((4, 3, 1, 1), np.float32), VECTOR], {}, 1, r"bias of \(3,\) for 4"),
     "transposed": ("ConvTranspose", ["x", np.ones((4, 3, 1, 1), np.float32)], {}, 1, "weights take 4"),
     "batch": ("BatchNormalization", ["x", VECTOR, VECTOR, VECTOR[:2], VECTOR], {}, 1, r"mean of \(2,\)"),
-    "training": ("BatchNormalization", ["x", VECTOR, VECTOR, VECTOR, VECTOR], {}, 2, "1 outputs .* not 2"),
+    "training": ("BatchNormalization", ["x", VECTOR, VECTOR, VECTOR, VECTOR], {}, 2, "1 output .* not 2"),
     "layer": ("LayerNormalization", ["x", VECTOR], {}, 1, r"scale of \(3,\) can't be broadcast"),
     "groups": ("GroupNormalization", ["x", VECTOR, VECTOR], {"num_groups": 2}, 1, "parted into 2 groups"),
-    "outputs": ("Reshape", ["x", np.array([-1])], {}, 2, "1 outputs .* not 2"),
+    "outputs": ("Reshape", ["x", np.array([-1])], {}, 2, "1 output .* not 2"),
 }
 
 

@@ -25,7 +25,7 @@ INNER = Graph((), ("z",), (Node("Relu", ("x",), ("z",), name="within"),))
         (Graph((X,), ("x",), (Node("Relu", ("x",), ("x",)),)), "makes 'x', which is also an input"),
         (Graph((X,), ("y",), (Node("Rleu", ("x",), ("y",)),)), "there is no operator 'Rleu'"),
         (Graph((X,), ("y",), (Node("Relu", ("x",), ("y",), {"alpha": 1}),)), "has no attribute 'alpha'"),
-        (Graph((X,), ("y",), (Node("Relu", ("x", "x"), ("y",)),)), "2 inputs were given"),
+        (Graph((X,), ("y",), (Node("Relu", ("x", "x"), ("y",)),)), "got 2 inputs"),
         (
             Graph((X,), ("y",), (Node("If", ("x",), ("y",), {"then_branch": INNER, "else_branch": INNER}),)),
             "in its graph 'then_branch', node 'within' .* reads 'x'",

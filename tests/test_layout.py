@@ -378,7 +378,7 @@ def test_a_layout_is_frozen() -> None:
         ((None, "a"), {}, "dims must be whole numbers, one an axis, got None"),
         (((2, 10**5000), "ab"), {}, r"dims: the number of axis 1 takes \d+ bits; the limit is 2\*\*63"),
         (((2**62, 4), "ab"), {}, r"dims 4611686018427387904x4 are more than 2\*\*63 - 1 elements"),
-        (((2, 3),), {"strides": (1,)}, r"1 strides \(1,\) were given for 2 dims 2x3"),
+        (((2, 3),), {"strides": (1,)}, r"1 stride \(1,\) for 2 dims 2x3"),
         (((2, 3),), {"strides": (1.5, 1)}, r"strides must be whole numbers, one an axis, got \(1.5, 1\)"),
         (((2, 3),), {"strides": 3}, "strides must be whole numbers, one an axis, got 3"),
         (((2, 3), "ab"), {"offset": 0.5}, "offset must be a whole number, got 0.5"),

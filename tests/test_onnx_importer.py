@@ -344,7 +344,7 @@ def test_unknown_operators_within_branches_and_functions() -> None:
         ),
         ("(float[2] x) => (float[2] y) { [p] y = Add(x, y) }", "circle: 'p'"),
         ("(float[2] x) => (float[2] y) { y = Relu(x, x) }", "Relu takes x; 2 inputs"),
-        ("(float[2] x) => (float[2] y) { y = Add(x) }", "1 inputs were given"),
+        ("(float[2] x) => (float[2] y) { y = Add(x) }", "got 1 input"),
         ("(float[2] x) => (float[2] y) { y = Add(, x) }", "node 'y' .Add.: Add needs the input"),
         ("(float[2] x) => (float[2] y) { y = Relu <slope = 1> (x) }", "no attribute 'slope'"),
         ("(float[2] x) => (float[2] y) { y = Concat(x) }", "needs the attribute 'axis'"),
@@ -391,7 +391,7 @@ def test_inputs_that_do_not_fit_say_what_is_wanted() -> None:
     ):
         with pytest.raises(LayoutError, match=why):
             graph.evaluate(array)
-    with pytest.raises(LayoutError, match=r"1 inputs \(x f32 batchx3\); 0 were given"):
+    with pytest.raises(LayoutError, match=r"1 input \(x f32 batchx3\); got 0 arrays"):
         graph.evaluate()
 
 

@@ -124,11 +124,11 @@ def test_mean_and_variance_are_the_runtimes(axes: tuple[int, ...]) -> None:
     [
         ("BatchNormalization", ((2, 3, 4), (3,), (3,), (3,), (4,)), {}, r"variance of \(4,\) for 3 channels"),
         ("InstanceNormalization", ((2, 3), (3,), (3,)), {}, "batch x channels x spatial axes"),
-        ("LayerNormalization", ((2, 3), (3,)), {"axis": 2}, "axis 2 of 2 axes"),
+        ("LayerNormalization", ((2, 3), (3,)), {"axis": 2}, "axis 2 is outside of -2 to 1"),
         ("LayerNormalization", ((2, 3), (2, 2, 3)), {}, "can't be broadcast"),
         ("LayerNormalization", ((2, 3), (3,)), {"stash_type": 6}, "stash_type 6 is no floating point"),
         ("GroupNormalization", ((2, 3, 4), (3,), (3,)), {"num_groups": 2}, "into 2 groups"),
-        ("LpNormalization", ((2, 3),), {"p": 3}, "order 3 is none of 1 and 2"),
+        ("LpNormalization", ((2, 3),), {"p": 3}, "p is 3; it must be 1 or 2"),
         ("LRN", ((2, 3),), {"size": 0}, "0 channels around"),
     ],
 )

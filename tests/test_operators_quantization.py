@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_refused() -> None:
     x, one = normal(3, 4), np.asarray(1, np.float32)
     for inputs, attributes, message in (
         ((x, np.ones(3, np.float32)), {}, r"a scale of \(3,\) for 4 indices of axis 1"),
-        ((x, np.ones(3, np.float32)), {"axis": 5}, "axis 5 of 2 axes"),
+        ((x, np.ones(3, np.float32)), {"axis": 5}, "axis 5 is outside of -2 to 1"),
         ((x, np.ones((3, 3), np.float32)), {"block_size": 2}, r"a scale of \(3, 3\) for blocks of 2"),
         (
             (x, one, np.zeros((), np.int8)),

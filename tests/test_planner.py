@@ -579,7 +579,7 @@ def test_bad_problems_are_refused() -> None:
         ((op, op), {}, "two operations 'op'"),
         ((op, Operation("q", ("x",), ("y",), (option,))), {}, "'q' writes value 'y', which there is"),
         ((Operation("q", ("z",), ("y",), (option,)),), {}, "'q' reads value 'z', which nothing"),
-        ((Operation("q", ("x", "x"), ("y",), (option,)),), {}, "2 inputs and 1 outputs"),
+        ((Operation("q", ("x", "x"), ("y",), (option,)),), {}, "2 inputs and 1 output"),
         ((Operation("q", ("x",), ("y",), (Option("a", ("a",), ("a",), math.nan),)),), {}, "costs nan"),
         ((op,), {"pins": {"u": "a"}}, "value 'u' is pinned to a"),
         ((op,), {"forced": {"u": "a"}}, "value 'u' is forced to a"),

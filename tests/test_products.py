@@ -570,7 +570,7 @@ def test_calls_refuse_what_they_were_not_made_for():
     arguments = (src, weights, bias)
     for tensors, named, says in (
         (arguments[:2], {"out": out}, "needs bias"),
-        ((*arguments, bias), {"out": out}, "4 tensors were given"),
+        ((*arguments, bias), {"out": out}, "got 4 tensors"),
         (arguments, {"src": src, "out": out}, "'src' was given twice"),
         (arguments, {"filter": src, "out": out}, "'filter' is none of src, weights, bias"),
         (arguments, {}, "adds to what dst held, but no out was given"),

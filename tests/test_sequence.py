@@ -495,7 +495,7 @@ def test_bad_input_is_refused():
         run(np.zeros(DIMS))
     with pytest.raises(LayoutError, match="x and out overlap"):
         run(data, out=data)
-    with pytest.raises(LayoutError, match="1 outputs, out, but out has 2"):
+    with pytest.raises(LayoutError, match="1 output, out, but out has 2"):
         run(data, out=[data, data])
     with pytest.raises(LayoutError, match="read-only"):
         run(data, out=bytes(desc().nbytes))

@@ -176,7 +176,7 @@ def test_all_of_a_network_is_one_part(name: str) -> None:
     assert [len(one.taken) for one in report.graphs] == [1]
     assert report.left == {}
     assert report.seconds > 0
-    assert "1 parts taken" in str(report)
+    assert "1 part taken" in str(report)
 
 
 def test_an_input_in_channels_last_is_read_as_it_is() -> None:
@@ -600,7 +600,7 @@ def test_what_cannot_be_compiled_is_left(
     made = compared(nn.Conv2d(3, 4, 3), image())
     (left,) = made.explain().graphs[0].left
     assert left.reason == "ZeroDivisionError while it was compiled: by nothing"
-    assert "1 operators are left to PyTorch: ZeroDivisionError" in caplog.text
+    assert "1 operator left to PyTorch: ZeroDivisionError" in caplog.text
 
 
 def test_layers_that_share_a_graph() -> None:

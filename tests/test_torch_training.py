@@ -410,8 +410,8 @@ def test_autocast() -> None:
 def test_what_the_report_says() -> None:
     made = trained(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), torch.randn(2, 3, 8, 8), steps=1)
     text = str(made.explain())
-    assert "graph 1: forward, 1 parts taken" in text
-    assert "graph 2: backward, 1 parts taken" in text
+    assert "graph 1: forward, 1 part taken" in text
+    assert "graph 2: backward, 1 part taken" in text
     assert "aten.convolution_backward.default" in made.explain().taken
 
 

@@ -56,7 +56,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
-from relayout.errors import LayoutError, type_name, whole
+from relayout.errors import LayoutError, counted, type_name, whole
 from relayout.forking import lock
 
 if TYPE_CHECKING:
@@ -515,10 +515,15 @@ def unpack(buffer: NDArray[Any], dtype: DTypeLike, count: int) -> NDArray[Any]:
 
     kind = _dtype(dtype)
     if buffer.dtype != np.uint8 or buffer.ndim != 1:
-        raise LayoutError(f"unpack reads a 1-D array of uint8, got {buffer.ndim} axes of {buffer.dtype}")
+        raise LayoutError(
+            f"unpack reads a 1-D array of uint8, got {counted(buffer.ndim, 'axis')} of {buffer.dtype}"
+        )
     needed = kind.nbytes(count)
     if count < 0 or buffer.size < needed:
-        raise LayoutError(f"{count} elements of {kind} take {needed} bytes, but the buffer has {buffer.size}")
+        raise LayoutError(
+            f"{counted(count, 'element')} of {kind} need {counted(needed, 'byte')}, but the buffer has "
+            f"{buffer.size}"
+        )
     if kind.bits != 4:
         return np.ascontiguousarray(buffer[:needed]).view(kind.numpy)
     halves = np.empty((needed, 2), np.uint8)

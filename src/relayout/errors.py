@@ -24,6 +24,7 @@ __all__ = [
     "UnknownFormat",
     "Unsupported",
     "checked",
+    "counted",
     "described",
     "listed",
     "spelled_bytes",
@@ -101,6 +102,16 @@ def checked(given: object, kind: type[T], what: str, wanted: str) -> T:
     if not isinstance(given, kind):
         raise LayoutError(f"{what} must be {wanted}, got {described(given)}")
     return given
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things, with the noun in the singular or plural.
+
+    >>> counted(1, "axis"), counted(3, "axis"), counted(1, "element"), counted(0, "index")
+    ('1 axis', '3 axes', '1 element', '0 indices')
+    """
+    many = {"axis": "axes", "index": "indices"}.get(what, f"{what}s")
+    return f"{count} {what if count == 1 else many}"
 
 
 def listed(given: object, what: str, wanted: str, length: int | None = None) -> tuple[Any, ...]:

@@ -39,7 +39,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from relayout.dtypes import DType, DTypeLike, dtype, pack
-from relayout.errors import LayoutError, TooLarge, Unsupported, described, type_name
+from relayout.errors import LayoutError, TooLarge, Unsupported, counted, described, type_name
 from relayout.exchange import pytorch
 from relayout.forking import lock, locked
 from relayout.layout.descriptor import MemoryDesc
@@ -210,7 +210,9 @@ class Tensor:
             place = self.layout.offset(*(0 for _ in self.dims))
         else:
             count = prod(self.dims)
-            raise LayoutError(f"{self.desc} has {count} elements; only a tensor with one is a number")
+            raise LayoutError(
+                f"{self.desc} has {counted(count, 'element')}; only a tensor with one is a number"
+            )
         kind = self.dtype
         if kind.bits < 8:
             half = int(self.buffer[place >> 1]) >> 4 * (place & 1) & 15
@@ -962,7 +964,7 @@ def _indexed(layout: Layout, key: tuple[Any, ...]) -> Layout:
         raise LayoutError("an index can hold one '...' only")
     used = sum(item is not None and item is not Ellipsis for item in key)
     if used > layout.rank:
-        raise LayoutError(f"{used} indices were given for the {layout.rank} axes of {layout}")
+        raise LayoutError(f"{layout} has {counted(layout.rank, 'axis')}; got {counted(used, 'index')}")
     axis = 0
     for position, item in enumerate(key):
         if item is Ellipsis:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from relayout.draw.canvas import Canvas, text_width
 from relayout.draw.colours import HOLE, INK, MUTED, PAPER, PLAIN, RULE, shade, steps_of
 from relayout.draw.places import labels
-from relayout.errors import LayoutError, whole
+from relayout.errors import LayoutError, counted, whole
 from relayout.layout.digits import digit_sum
 from relayout.layout.format import spell_digit
 from relayout.layout.layout import Layout
@@ -267,7 +267,9 @@ def names_of(layout: Layout, axes: Sequence[str] | None) -> tuple[str, ...]:
     """What the axes are called in the picture: ``axes``, else the words of the format's dialect."""
     names = tuple(axes) if axes is not None else labels(layout)[0]
     if len(names) != layout.rank:
-        raise LayoutError(f"{layout} has {layout.rank} axes, got {len(names)} names: {list(names)}")
+        raise LayoutError(
+            f"{layout} has {counted(layout.rank, 'axis')}, got {counted(len(names), 'name')}: {list(names)}"
+        )
     return names
 
 

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from relayout.dtypes import DType, DTypeLike
 from relayout.dtypes import dtype as as_dtype
-from relayout.errors import LayoutError, Unsupported, checked
+from relayout.errors import LayoutError, Unsupported, checked, counted
 from relayout.files.elements import by_code, by_descr
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
@@ -320,7 +320,8 @@ def _plain_format(array: StoredArray, text: str | Format, kind: DType) -> Format
     blocked = format.rank is not None and any(format.radices)
     if wanted != rank and not blocked:
         raise LayoutError(
-            f"{array.where} holds {_held(array)}, which has {rank} axes; the format {format} has {wanted}"
+            f"{array.where} holds {_held(array)}, which has {counted(rank, 'axis')}; the format {format} has "
+            f"{wanted}"
         )
     if not blocked:
         format = format.resolve(rank, kind.name)

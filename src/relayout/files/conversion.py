@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relayout.dtypes import DTypeLike
 from relayout.dtypes import dtype as as_dtype
-from relayout.errors import LayoutError, whole
+from relayout.errors import LayoutError, counted, whole
 from relayout.exchange.mapped import release
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
@@ -70,7 +70,9 @@ class Normalise(_Normalise):
         """Check the numbers, and keep them as f64."""
         means, deviations = (cls._listed(word, given) for word, given in (("mean", mean), ("std", std)))
         if means.ndim and deviations.ndim and means.size != deviations.size:
-            raise LayoutError(f"normalise: mean has {means.size} values, and std {deviations.size}")
+            raise LayoutError(
+                f"normalise: mean has {counted(means.size, 'value')}, and std {deviations.size}"
+            )
         if not deviations.all():
             raise LayoutError("normalise: std has a 0 in it; values are divided by it")
         return super().__new__(cls, means, deviations, whole(axis, "normalise: the axis"), back)
@@ -120,7 +122,8 @@ class Normalise(_Normalise):
         values = np.asarray(given)
         if values.size not in (1, desc.dims[axis]):
             raise LayoutError(
-                f"{word} has {values.size} values, but axis {axis} of {desc} has size {desc.dims[axis]}"
+                f"{word} has {counted(values.size, 'value')}, but axis {axis} of {desc} has size "
+                f"{desc.dims[axis]}"
             )
         return PerAxis(values.reshape(()), None) if values.size == 1 else PerAxis(values, axis)
 

@@ -34,7 +34,7 @@ import json
 from typing import Any, Final
 
 from relayout.dtypes import dtype as as_dtype
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.layout.assembly import from_digits
 from relayout.layout.descriptor import MAX_RANK, MemoryDesc
 from relayout.layout.format import Format
@@ -178,7 +178,8 @@ def _read(data: object) -> MemoryDesc:
     low, high = desc.layout.bounds()
     if low < 0:
         raise LayoutError(
-            f"the layout reaches {-low} elements in front of the buffer; offset must be at least {-low} more"
+            f"the layout reaches {counted(-low, 'element')} in front of the buffer; offset must be at least "
+            f"{-low} more"
         )
     if high >= MAX_ELEMENTS // 8:
         raise LayoutError(f"the layout reaches to element {high}, which is more than any file holds")

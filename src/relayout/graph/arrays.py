@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relayout.errors import LayoutError, type_name
+from relayout.errors import LayoutError, counted, type_name
 from relayout.exchange import pytorch
 from relayout.tensor import Tensor, tensor
 
@@ -23,7 +23,9 @@ def checked_inputs(values: Sequence[Value], arrays: Sequence[Any]) -> list[Any]:
     """What was given for inputs, as arrays; a LayoutError that says what is wanted where one doesn't fit."""
     if len(values) != len(arrays):
         wanted = ", ".join(map(str, values)) or "none"
-        raise LayoutError(f"the network has {len(values)} inputs ({wanted}); {len(arrays)} were given")
+        raise LayoutError(
+            f"the network has {counted(len(values), 'input')} ({wanted}); got {counted(len(arrays), 'array')}"
+        )
     return [_checked(value, array) for value, array in zip(values, arrays, strict=True)]
 
 

@@ -29,7 +29,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.errors import LayoutError, whole
+from relayout.errors import LayoutError, counted, whole
 from relayout.graph.graph import Dims, Graph, Node, Value, fresh
 from relayout.graph.operators import OPERATORS, Fact
 
@@ -155,7 +155,9 @@ def with_dims(graph: Graph, dims: Mapping[str, Dims | int] | int | None) -> Grap
     for value in graph.inputs:
         wanted = given.get(value.name, value.dims)
         if value.dims is not None and wanted is not None and len(wanted) != len(value.dims):
-            raise LayoutError(f"input {value} has {len(value.dims)} axes; {len(wanted)} sizes were given")
+            raise LayoutError(
+                f"input {value} has {counted(len(value.dims), 'axis')}; got {counted(len(wanted), 'size')}"
+            )
         if wanted is not None:
             wanted = tuple(sizes.get(n, n) if isinstance(n, str) else n for n in wanted)
         if any(isinstance(n, int) and n < 0 for n in wanted or ()):
@@ -538,7 +540,9 @@ class _Sweep:
 def _check_inputs(graph: Graph, given: int) -> None:
     """Refuse an inner graph that takes other inputs than its node has for it."""
     if len(graph.inputs) != given:
-        raise LayoutError(f"its graph {graph.name!r} takes {len(graph.inputs)} inputs; it is given {given}")
+        raise LayoutError(
+            f"its graph {graph.name!r} takes {counted(len(graph.inputs), 'input')}; it is given {given}"
+        )
 
 
 def _either(facts: tuple[Fact, ...]) -> Fact:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from relayout.convert import convert
 from relayout.dtypes import DType
-from relayout.errors import LayoutError, checked
+from relayout.errors import LayoutError, checked, counted
 from relayout.inspecting.elements import bits_of, elements_of, logical_array, raw_bytes
 from relayout.inspecting.guessing import guess
 from relayout.inspecting.matches import Guess
@@ -195,7 +195,7 @@ def verify(buffer: Any, desc: MemoryDesc, logical: Any) -> Verification:
         )
     low, _ = layout.bounds()
     if low < 0:
-        raise LayoutError(f"{desc} reaches {-low} elements in front of its buffer")
+        raise LayoutError(f"{desc} reaches {counted(-low, 'element')} in front of its buffer")
     data = raw_bytes(buffer)
     converted = array if kind == desc.dtype else convert(array, desc.dtype)
     values, memory = bits_of(converted, desc.dtype), elements_of(data, desc.dtype)

@@ -33,7 +33,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from relayout.dtypes import DType
 from relayout.dtypes import dtype as as_dtype
-from relayout.errors import LayoutError, Unsupported, described
+from relayout.errors import LayoutError, Unsupported, counted, described
 from relayout.forking import lock
 from relayout.layout import spelling
 from relayout.layout.format import Format, letters
@@ -304,8 +304,8 @@ class MemoryDesc:
         low, high = self.layout.bounds()
         if low < 0:
             raise LayoutError(
-                f"{self} reaches {-low} elements in front of its buffer; its offset0 must be at least {-low} "
-                "more"
+                f"{self} reaches {counted(-low, 'element')} in front of its buffer; its offset0 must be at "
+                f"least {-low} more"
             )
         return _bytes(high + 1, self.dtype)
 
@@ -604,8 +604,8 @@ def _check_overlap(layout: Layout) -> None:
         if strides[axis] < covered:
             raise LayoutError(
                 f"strides {spell_dims(strides)} of dims {spell_dims(dims)}: axis {axis} steps "
-                f"{strides[axis]} elements, but axis {inner} within it covers {covered}; elements would "
-                "overlap"
+                f"{counted(strides[axis], 'element')}, but axis {inner} within it covers {covered}; elements "
+                "would overlap"
             )
         covered, inner = strides[axis] * dims[axis], axis
 

@@ -65,7 +65,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple, cast
 
-from relayout.errors import LayoutError, checked, described, listed, whole
+from relayout.errors import LayoutError, checked, counted, described, listed, whole
 from relayout.forking import lock
 from relayout.layout import spelling
 from relayout.layout.roles import axis_names, check_roles
@@ -388,7 +388,8 @@ class Format:
             raise LayoutError(f"format {known.text!r} fits several ranks; say how many axes the tensor has")
         if rank is not None and known.rank != rank:
             raise LayoutError(
-                f"format {known} has {known.rank} axes{known._axes_note()}, but {rank} dims were given"
+                f"format {known} has {counted(known.rank, 'axis')}{known._axes_note()}, but {rank} dims were "
+                "given"
             )
         return known
 

@@ -48,7 +48,7 @@ from math import gcd, prod
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from relayout.errors import LayoutError, described, whole
+from relayout.errors import LayoutError, counted, described, whole
 from relayout.forking import lock
 from relayout.layout.format import Format, letters, spell_digit
 from relayout.layout.roles import check_roles
@@ -243,8 +243,8 @@ class Layout:
             room *= extents[term][level] or 1  # where an axis is empty the strides stay those of one element
         if room + abs(offset) > MAX_ELEMENTS:
             raise LayoutError(
-                f"format {format} with dims {spell_dims(dims)} takes {room} elements from offset {offset}; "
-                "the limit is 2**63 - 1"
+                f"format {format} with dims {spell_dims(dims)} takes {counted(room, 'element')} from offset "
+                f"{offset}; the limit is 2**63 - 1"
             )
         return cls._make(dims, format.terms, _ladders(extents, strides), format.order, padded, offset, format)
 
@@ -256,7 +256,8 @@ class Layout:
         given = whole_numbers(outer, "strides")
         if len(given) != len(dims):
             raise LayoutError(
-                f"{len(given)} strides {given} were given for {len(dims)} dims {spell_dims(dims)}"
+                f"{counted(len(given), 'stride')} {given} for {counted(len(dims), 'dim')} {spell_dims(dims)}; "
+                "there must be one for each"
             )
         if any(len(term) > 1 for term in format.terms):
             raise LayoutError(
@@ -278,7 +279,8 @@ class Layout:
         )
         if farthest > MAX_ELEMENTS:
             raise LayoutError(
-                f"strides {spell_dims(given)} of dims {spell_dims(dims)} reach {farthest} elements far; "
+                f"strides {spell_dims(given)} of dims {spell_dims(dims)} reach "
+                f"{counted(farthest, 'element')} far; "
                 "the limit is 2**63 - 1"
             )
         # Only a dense layout is what its format says; otherwise the strides are the description.
@@ -440,7 +442,8 @@ class Layout:
             plan = self._prepare()
         if len(index) != len(self.dims):
             raise LayoutError(
-                f"index {index} has {len(index)} numbers, the layout {len(self.dims)} axes: {self}"
+                f"index {index} has {counted(len(index), 'number')}, the layout "
+                f"{counted(len(self.dims), 'axis')}: {self}"
             )
         total = self.offset0
         try:

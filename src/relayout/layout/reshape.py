@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from relayout.errors import LayoutError, Unsupported
+from relayout.errors import LayoutError, Unsupported, counted
 from relayout.layout.layout import Layout, blocked_layout, spell_dims
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def onednn_reshape(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc:
         raise LayoutError(f"{desc} can't be reshaped to {spell_dims(dims)}: there are no axes on one side")
     if prod(d or 1 for d in desc.dims) != prod(d or 1 for d in dims):
         raise LayoutError(
-            f"{desc} has {prod(desc.dims)} elements; it can't be reshaped to {spell_dims(dims)}, which are "
-            f"{prod(dims)}"
+            f"{desc} has {counted(prod(desc.dims), 'element')}; it can't be reshaped to {spell_dims(dims)}, "
+            f"which are {prod(dims)}"
         )
     if desc.layout is None:
         return desc._make(dims, desc.dtype, None, "any")

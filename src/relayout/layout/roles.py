@@ -50,7 +50,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relayout.errors import LayoutError, described, listed
+from relayout.errors import LayoutError, counted, described, listed
 
 __all__ = [
     "DATA",
@@ -182,7 +182,7 @@ def check_roles(given: Sequence[str], rank: int, what: str) -> Roles:
     """Return roles, after checking that there is one for each axis, each another."""
     roles = axis_names(given)
     if len(roles) != rank:
-        raise LayoutError(f"{what} has {rank} axes, {len(roles)} roles were given: {list(roles)}")
+        raise LayoutError(f"{what} has {counted(rank, 'axis')}, {len(roles)} roles were given: {list(roles)}")
     if len(set(roles)) != len(roles):
         raise LayoutError(f"each axis needs a role of its own, got {list(roles)}")
     return roles

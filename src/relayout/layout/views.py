@@ -31,7 +31,7 @@ from functools import wraps
 from math import gcd, prod
 from typing import Concatenate, ParamSpec
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.layout.canonical import fit, merge, normal, split_ladder
 from relayout.layout.digits import digit_sum
 from relayout.layout.layout import (
@@ -295,7 +295,7 @@ def broadcast_to(layout: Layout, dims: Sequence[int]) -> Layout:
     sizes = check_dims(dims)
     if len(sizes) < layout.rank:
         raise LayoutError(
-            f"{layout} has {layout.rank} axes; it can't be broadcast to the {len(sizes)} of "
+            f"{layout} has {counted(layout.rank, 'axis')}; it can't be broadcast to the {len(sizes)} of "
             f"{spell_dims(sizes)}"
         )
     roles = layout.roles if layout.rank == len(sizes) else None
@@ -358,7 +358,7 @@ def axis_of(layout: Layout, axis: int) -> int:
     """An axis counted from 0, of one that may be counted from the end."""
     where = whole_number(axis, "axis")
     if not -layout.rank <= where < layout.rank:
-        raise LayoutError(f"axis {where} does not exist: {layout} has {layout.rank} axes")
+        raise LayoutError(f"axis {where} does not exist: {layout} has {counted(layout.rank, 'axis')}")
     return where % layout.rank
 
 
@@ -572,7 +572,7 @@ def _merge_two(layout: Layout, axis: int) -> Layout:
                 f"axes {axis} and {axis + 1} of {layout} are fused with others; they can't be merged"
             )
         raise LayoutError(
-            f"axis {axis + 1} of {layout} has {layout.dims[axis + 1]} elements and room for "
+            f"axis {axis + 1} of {layout} has {counted(layout.dims[axis + 1], 'element')} and room for "
             f"{max(filled, layout.padded[inner])}; "
             f"merged with axis {axis} the numbers would run through what lies behind them. Reorder to a "
             "format without padding first"
@@ -624,8 +624,8 @@ def _complete(layout: Layout, dims: Sequence[int]) -> tuple[int, ...]:
     sizes = check_dims(wanted)
     if prod(sizes) != layout.size:
         raise LayoutError(
-            f"{layout} has {layout.size} elements; it can't be reshaped to {spell_dims(sizes)}, which are "
-            f"{prod(sizes)}"
+            f"{layout} has {counted(layout.size, 'element')}; it can't be reshaped to {spell_dims(sizes)}, "
+            f"which are {prod(sizes)}"
         )
     return sizes
 

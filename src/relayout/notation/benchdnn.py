@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.layout.format import Format, letters
 from relayout.notation import onednn
 
@@ -37,7 +37,7 @@ def parse(text: str, rank: int | None = None, dtype: str | None = None) -> Forma
     if rank is None:
         return Format.waiting(text, "benchdnn", ("rank",))
     if rank < len(named):
-        raise LayoutError(f"tag {text!r} names {len(named)} axes, but there are only {rank}")
+        raise LayoutError(f"tag {text!r} names {counted(len(named), 'axis')}, but there are only {rank}")
     return onednn.parse(text.replace("x", "".join(letters(rank)[len(named) :])))
 
 

@@ -45,7 +45,7 @@ from __future__ import annotations
 import re
 
 from relayout.dtypes import dtype as as_dtype
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.layout.format import Format, letters
 from relayout.layout.roles import data_roles
 
@@ -156,7 +156,9 @@ def _axes(rank: int, spatial: int, text: str = "kLINEAR") -> tuple[str, ...]:
     if text == "kLINEAR":
         return data_roles(rank - 2) if 3 <= rank <= 5 else letters(rank)
     if rank < spatial + 1:
-        raise LayoutError(f"TensorRT's {text} needs at least {spatial + 1} axes, the tensor has {rank}")
+        raise LayoutError(
+            f"TensorRT's {text} needs at least {counted(spatial + 1, 'axis')}, the tensor has {rank}"
+        )
     roles = data_roles(spatial)
     return {len(roles): roles, len(roles) - 1: roles[1:]}.get(rank, letters(rank))
 

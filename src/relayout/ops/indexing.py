@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.ops.native import Native
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _named(kind: str, made: Callable[[], NDArray[Any]]) -> NDArray[Any]:
 
 def outside(index: int, axis: int, size: int) -> str:
     """What is said of an index that names nothing."""
-    return f"index {index} of axis {axis}, which has {size} elements"
+    return f"index {index} of axis {axis}, which has {counted(size, 'element')}"
 
 
 def taken(data: int, indices: int, axis: int, from_end: bool = True) -> Indexing:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.layout.layout import spell_dims
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation, Spec
@@ -50,7 +50,9 @@ class Native(Operation):
         made = self.natively(*given)
         several = made if isinstance(made, tuple) else (made,)
         if len(several) < len(self.outputs):
-            raise LayoutError(f"{self.called} returned {len(several)} arrays, not {len(self.outputs)}")
+            raise LayoutError(
+                f"{self.called} returned {counted(len(several), 'array')}, not {len(self.outputs)}"
+            )
         found = {}
         for spec, one in zip(self.outputs, several, strict=False):
             found[spec.name] = np.ascontiguousarray(one) if np.ndim(one) else np.asarray(one)

@@ -44,7 +44,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from relayout.dtypes import single
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.ops.binary import check_algorithm, defined
@@ -189,14 +189,14 @@ def _decided(what: str, desc: MemoryDesc, dst: MemoryDesc) -> MemoryDesc:
     """The descriptor of an operand, checked and with a format."""
     if len(desc.dims) != len(dst.dims):
         raise LayoutError(
-            f"{what} {desc} has {len(desc.dims)} axes and dst {dst} {len(dst.dims)}; give it as many, of "
-            "size 1 where it broadcasts"
+            f"{what} {desc} has {counted(len(desc.dims), 'axis')} and dst {dst} {len(dst.dims)}; give it as "
+            "many, of size 1 where it broadcasts"
         )
     for axis, (size, wanted) in enumerate(zip(desc.dims, dst.dims, strict=True)):
         if size not in (1, wanted):
             raise LayoutError(
-                f"{what} {desc} has {size} elements on axis {axis} and dst {spell_dims(dst.dims)} {wanted}; "
-                "they must be equal, or the operand's 1"
+                f"{what} {desc} has {counted(size, 'element')} on axis {axis} and dst {spell_dims(dst.dims)} "
+                f"{wanted}; they must be equal, or the operand's 1"
             )
     if desc.layout is not None:
         return desc

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
 from relayout.ops import elementwise as ops
@@ -103,14 +103,14 @@ def _broadcast(src0: MemoryDesc, src1: MemoryDesc) -> tuple[int, ...]:
     """The dims of the result."""
     if len(src0.dims) != len(src1.dims):
         raise LayoutError(
-            f"binary: src0 {src0} has {len(src0.dims)} axes and src1 {src1} {len(src1.dims)}; give both as "
-            "many, of size 1 where they broadcast"
+            f"binary: src0 {src0} has {counted(len(src0.dims), 'axis')} and src1 {src1} {len(src1.dims)}; "
+            "give both as many, of size 1 where they broadcast"
         )
     for axis, (a, b) in enumerate(zip(src0.dims, src1.dims, strict=True)):
         if a != b and 1 not in (a, b):
             raise LayoutError(
-                f"binary: axis {axis} has {a} elements in src0 {spell_dims(src0.dims)} and {b} in src1 "
-                f"{spell_dims(src1.dims)}; they must be equal, or one of them 1"
+                f"binary: axis {axis} has {counted(a, 'element')} in src0 {spell_dims(src0.dims)} and {b} in "
+                f"src1 {spell_dims(src1.dims)}; they must be equal, or one of them 1"
             )
     return tuple(b if a == 1 else a for a, b in zip(src0.dims, src1.dims, strict=True))
 

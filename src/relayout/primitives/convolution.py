@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.forking import locked
 from relayout.jit.support import supported
 from relayout.kernels.conv.geometry import Geometry, Sizes
@@ -178,7 +178,8 @@ class Convolution(ImageProducts):
             room = src.dims[2 + axis] + sum(pads[axis]) - (kernel[axis] - 1) * gaps[axis] - 1
             if room < 0 and 0 not in (*src.dims, *weights.dims):
                 raise LayoutError(
-                    f"convolution: spatial axis {axis} of src {src} has {src.dims[2 + axis]} elements and "
+                    f"convolution: spatial axis {axis} of src {src} has "
+                    f"{counted(src.dims[2 + axis], 'element')} and "
                     f"{sum(pads[axis])} of padding; the filter spans {(kernel[axis] - 1) * gaps[axis] + 1}"
                 )
             sizes.append(max(0, room // steps[axis] + 1))
@@ -223,7 +224,7 @@ def filters_of(
     if src.dims[1] != groups * inputs:
         each = f"{groups} groups of {inputs}" if grouped else f"{inputs}"
         raise LayoutError(
-            f"{kind}: src {src} has {src.dims[1]} channels, weights {weights} take {each}"
+            f"{kind}: src {src} has {counted(src.dims[1], 'channel')}, weights {weights} take {each}"
             + (_as_groups(src.dims[1], weights.dims, grouped) if kind == Convolution.kind else "")
         )
     check_data(kind, "src", src)

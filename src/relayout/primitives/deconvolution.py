@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.kernels.conv.geometry import Geometry
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops import products as ops
@@ -95,8 +95,8 @@ class Deconvolution(ImageProducts):
             whole = (count - 1) * steps[axis] + (kernel[axis] - 1) * gaps[axis] + 1 + more[axis]
             if whole < sum(pads[axis]) and 0 not in (*src.dims, *weights.dims):
                 raise LayoutError(
-                    f"deconvolution: spatial axis {axis} of src {src} gives {whole} elements; the padding "
-                    f"takes {sum(pads[axis])} of them away"
+                    f"deconvolution: spatial axis {axis} of src {src} gives {counted(whole, 'element')}; the "
+                    f"padding takes {sum(pads[axis])} of them away"
                 )
             sizes.append(max(0, whole - sum(pads[axis])) if count else 0)
         self.geometry = Geometry(

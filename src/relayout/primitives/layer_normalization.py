@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
@@ -161,12 +161,12 @@ def _count(given: Any, src: MemoryDesc) -> int:
         if not found or found != list(range(rank - len(found), rank)):
             raise LayoutError(
                 f"layer_normalization: axes {tuple(numbers)} are not the last ones of src {src}, which has "
-                f"{rank} axes"
+                f"{counted(rank, 'axis')}"
             )
         return len(found)
     count = abs(whole_number(given, "layer_normalization: axes"))
     if not 1 <= count <= rank:
         raise LayoutError(
-            f"layer_normalization: src {src} has {rank} axes; {given} of them can't be the last"
+            f"layer_normalization: src {src} has {counted(rank, 'axis')}; {given} of them can't be the last"
         )
     return count

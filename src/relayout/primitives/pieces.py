@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import ClassVar
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
@@ -148,7 +148,7 @@ def axis_of(kind: str, given: int, name: str, desc: MemoryDesc) -> int:
     axis = whole_number(given, f"{kind}: axis")
     rank = len(desc.dims)
     if not -rank <= axis < rank:
-        raise LayoutError(f"{kind}: {name} {desc} has {rank} axes; there is no axis {axis}")
+        raise LayoutError(f"{kind}: {name} {desc} has {counted(rank, 'axis')}; there is no axis {axis}")
     return axis % rank
 
 

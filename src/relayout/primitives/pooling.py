@@ -40,7 +40,7 @@ from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from relayout.errors import LayoutError, Unsupported
+from relayout.errors import LayoutError, Unsupported, counted
 from relayout.forking import locked
 from relayout.kernels.reduce.window import Axis
 from relayout.layout.dense import resized_like
@@ -177,7 +177,7 @@ def _axis(
     room = size + front + behind - reach
     if room < 0 and 0 not in src.dims:
         raise LayoutError(
-            f"pooling: spatial axis {k} of src {src} has {size} elements and {front + behind} of "
+            f"pooling: spatial axis {k} of src {src} has {counted(size, 'element')} and {front + behind} of "
             f"padding, the window reaches over {reach}"
         )
     if max(front, behind) >= reach:

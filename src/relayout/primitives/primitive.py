@@ -33,7 +33,7 @@ from inspect import Signature, signature
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.exchange import pytorch
 from relayout.forking import lock, locked
 from relayout.jit.floating import Usual
@@ -338,7 +338,9 @@ class Primitive:
     def reference(self, *given: Any, out: Any = None, **named: Any) -> Any:
         """The definition, for tensors or logical arrays of any format: logical results in float64."""
         if len(given) > len(self.inputs):
-            raise LayoutError(f"{self.kind} takes {', '.join(self.inputs)}; {len(given)} tensors were given")
+            raise LayoutError(
+                f"{self.kind} takes {', '.join(self.inputs)}; got {counted(len(given), 'tensor')}"
+            )
         ways = results_by_name()
         arrays = dict(zip(self.inputs, given, strict=False)) | named
         arrays |= ways.by_name(self.kind, self.outputs, out)
@@ -412,7 +414,9 @@ class Primitive:
     def _bound(self, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Tensor]:
         """The input tensors by name, checked."""
         if len(given) > len(self.inputs):
-            raise LayoutError(f"{self.kind} takes {', '.join(self.inputs)}; {len(given)} tensors were given")
+            raise LayoutError(
+                f"{self.kind} takes {', '.join(self.inputs)}; got {counted(len(given), 'tensor')}"
+            )
         found = dict(zip(self.inputs, given, strict=False))
         for name, value in named.items():
             if name not in self.inputs or name in found:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from relayout.errors import LayoutError, Unsupported
+from relayout.errors import LayoutError, Unsupported, counted
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims, whole_number
@@ -141,7 +141,7 @@ def _axes(src: MemoryDesc, given: Any, dst: MemoryDesc | None) -> tuple[int, ...
     for one in several:
         axis = whole_number(one, "reduction: axis")
         if not -rank <= axis < rank:
-            raise LayoutError(f"reduction: src {src} has {rank} axes, so there is no axis {axis}")
+            raise LayoutError(f"reduction: src {src} has {counted(rank, 'axis')}, so there is no axis {axis}")
         if axis % rank in found:
             raise LayoutError(f"reduction: axis {axis % rank} is given twice in {tuple(several)}")
         found.add(axis % rank)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.errors import LayoutError, type_name
+from relayout.errors import LayoutError, counted, type_name
 from relayout.tensor import Tensor, as_array
 
 __all__ = ["by_name", "logical", "results"]
@@ -43,7 +43,9 @@ def by_name(what: str, names: Sequence[str], out: Any) -> dict[str, Any]:
                 f"or list of as many tensors, not one {type_name(out)}"
             )
         if len(several) != len(names):
-            raise LayoutError(f"{what} has {len(names)} outputs, {listed}, but out has {len(several)}")
+            raise LayoutError(
+                f"{what} has {counted(len(names), 'output')}, {listed}, but out has {len(several)}"
+            )
         found = dict(zip(names, several, strict=True))
     return {name: one for name, one in found.items() if one is not None}
 

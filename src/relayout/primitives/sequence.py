@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relayout.errors import LayoutError, type_name
+from relayout.errors import LayoutError, counted, type_name
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims, whole_number
@@ -297,7 +297,7 @@ class Sequence(Nodes):
         names = (*primitive.inputs, *primitive.accumulates)
         if len(given) > len(primitive.inputs):
             takes = ", ".join(primitive.inputs)
-            raise LayoutError(f"{name}: {primitive.kind} takes {takes}; {len(given)} values were given")
+            raise LayoutError(f"{name}: {primitive.kind} takes {takes}; got {counted(len(given), 'value')}")
         found = dict(zip(primitive.inputs, given, strict=False))
         for key, value in named.items():
             if key not in names or key in found:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, SupportsIndex
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
@@ -64,13 +64,15 @@ class Shuffle(Primitive):
         check_source(self.kind, "src", src)
         along = whole_number(axis, f"{self.kind}: axis")
         if not -src.rank <= along < src.rank:
-            raise LayoutError(f"{self.kind}: src {src} has {src.rank} axes, so there is no axis {along}")
+            raise LayoutError(
+                f"{self.kind}: src {src} has {counted(src.rank, 'axis')}, so there is no axis {along}"
+            )
         along %= src.rank
         size = whole_number(group_size, f"{self.kind}: group_size")
         if size < 1 or src.dims[along] % size:
             raise LayoutError(
                 f"{self.kind}: groups of {size} don't divide axis {along} of src {src}, which has "
-                f"{src.dims[along]} elements"
+                f"{counted(src.dims[along], 'element')}"
             )
         dst = target_of(self.kind, src, dst, src.dims)
         self._settle(ops.Shuffle, {"src": src}, {"dst": dst}, axis=along, group_size=size)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims, whole_number
 from relayout.ops import pieces as ops
@@ -96,6 +96,6 @@ def _sizes(given: Sequence[int], src: MemoryDesc, axis: int) -> tuple[int, ...]:
     if min(sizes) < 0 or sum(sizes) != src.dims[axis]:
         raise LayoutError(
             f"split: sizes {' + '.join(map(str, sizes))} must add up to axis {axis} of src {src}, "
-            f"{src.dims[axis]} elements, none of them negative"
+            f"{counted(src.dims[axis], 'element')}, none of them negative"
         )
     return sizes

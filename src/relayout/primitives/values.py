@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives.primitive import Primitive
 from relayout.tensor import Tensor
@@ -145,7 +145,7 @@ def bound(
     [1, 2]
     """
     if len(given) > len(names):
-        raise LayoutError(f"{what} takes {', '.join(names)}; {len(given)} tensors were given")
+        raise LayoutError(f"{what} takes {', '.join(names)}; got {counted(len(given), 'tensor')}")
     found = dict(zip(names, given, strict=False))
     for name, data in named.items():
         if name not in names or name in found:

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.dtypes import DType
-from relayout.errors import LayoutError, whole
+from relayout.errors import LayoutError, counted, whole
 from relayout.exchange import pytorch
 from relayout.forking import lock
 from relayout.layout.layout import spell_dims
@@ -394,7 +394,9 @@ def _per_axis(name: str, given: Any, dims: tuple[int, ...]) -> PerAxis:
             raise LayoutError(f"{name} lies along axis {where!r}; an axis is a whole number")
         where = whole(where, f"{name}: an axis")
         if not -len(dims) <= where < len(dims):
-            raise LayoutError(f"{name} lies along axis {where}, but there are {len(dims)} axes")
+            raise LayoutError(
+                f"{name} lies along axis {where}, but {spell_dims(dims)} has {counted(len(dims), 'axis')}"
+            )
         axis = where % len(dims)
     array = numbers(name, values)
     if axis is None:
@@ -404,6 +406,6 @@ def _per_axis(name: str, given: Any, dims: tuple[int, ...]) -> PerAxis:
     if array.ndim != 1 or len(array) not in (1, dims[axis]):
         raise LayoutError(
             f"{name} has shape {array.shape}; axis {axis} of dims {spell_dims(dims)} needs "
-            f"{dims[axis]} values"
+            f"{counted(dims[axis], 'value')}"
         )
     return PerAxis(array.reshape(()), None) if len(array) == 1 and dims[axis] != 1 else PerAxis(array, axis)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from relayout.dtypes import DType
 from relayout.dtypes import dtype as as_dtype
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
@@ -100,7 +100,7 @@ def indexed_alike(src: MemoryDesc, dst: MemoryDesc, axes: str = "meaning") -> Me
         unlike = next(k for k, (a, b) in enumerate(zip(src.dims, turned.dims, strict=True)) if a != b)
         hint = "; by position the dims agree: if that is meant, say axes='position'"
         raise LayoutError(
-            f"axis {names[unlike]} has {src.dims[unlike]} elements in the source {src} and "
+            f"axis {names[unlike]} has {counted(src.dims[unlike], 'element')} in the source {src} and "
             f"{turned.dims[unlike]} in the destination {dst}, whose axes are "
             f"{', '.join(dst.layout.axis_names())}{hint if src.dims == dst.dims else ''}"
         )

@@ -40,7 +40,7 @@ from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_
 
 from relayout import pytorch as rules
 from relayout.dtypes import dtype as as_dtype
-from relayout.errors import LayoutError, described
+from relayout.errors import LayoutError, counted, described
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
@@ -137,7 +137,7 @@ class Collate:
         lengths = {len(values) for values in (self.mean, self.std)} - {1}
         if len(lengths) > 1:
             raise LayoutError(
-                f"mean has {len(self.mean)} values and std {len(self.std)}: one for each channel"
+                f"mean has {counted(len(self.mean), 'value')} and std {len(self.std)}: one for each channel"
             )
         self.channels: int | None = lengths.pop() if lengths else None
 

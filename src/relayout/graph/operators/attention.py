@@ -278,7 +278,9 @@ def rotary_embedding(
     if position_ids is not None:
         last = min(len(cos_cache), len(sin_cache))
         if position_ids.size and not (position_ids.min() >= 0 and position_ids.max() < last):
-            raise LayoutError(f"positions {position_ids.min()} to {position_ids.max()} of {last}")
+            raise LayoutError(
+                f"positions {position_ids.min()} to {position_ids.max()} must be 0 to {last - 1}"
+            )
         cos_cache, sin_cache = cos_cache[position_ids], sin_cache[position_ids]
     if turned % 2 or turned > heads.shape[3] or {cos_cache.shape[-1], sin_cache.shape[-1]} != {turned // 2}:
         raise LayoutError(

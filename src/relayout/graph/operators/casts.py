@@ -82,10 +82,10 @@ def bit_cast(x: Array, /, *, to: int) -> Array:
     """The same bits under a type of the same width."""
     dtype = numpy_type(to)
     if TEXT in (x.dtype, dtype):
-        raise LayoutError("text has no bits")
+        raise LayoutError("texts can't be cast bit by bit")
     bits, wanted = (BITS.get(one, one.itemsize * 8) for one in (x.dtype, dtype))
     if bits != wanted:
-        raise LayoutError(f"{x.dtype} has {bits} bits and {dtype} has {wanted}")
+        raise LayoutError(f"both types must have as many bits: {x.dtype} has {bits}, {dtype} has {wanted}")
     if bits % 8 == 0:
         return x.view(dtype)
     pattern = x.astype(np.int8).view(np.uint8) if is_integer(x.dtype) else x.view(np.uint8)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.graph.operators.axes import axis_in, only
 from relayout.graph.operators.registry import Array, operator
 
@@ -42,13 +42,13 @@ def _parted(given: tuple[Any, ...], captured: int) -> tuple[list[Any], tuple[Any
     """An operator's own inputs, and those that its graph takes from around it."""
     own = len(given) - captured
     if not 0 <= captured <= len(given):
-        raise LayoutError(f"{captured} inputs can't be captured, there are {len(given)}")
+        raise LayoutError(f"{captured} inputs can't be captured; there are {len(given)}")
     return list(given[:own]), given[own:]
 
 
 def _same_count(made: tuple[Any, ...], count: int) -> None:
     if len(made) != count:
-        raise LayoutError(f"the inner graph has {len(made)} outputs, there must be {count}")
+        raise LayoutError(f"the inner graph has {counted(len(made), 'output')}; it must have {count}")
 
 
 def _stacked(body: Body, place: int, results: list[Array], axis: int = 0) -> Array:

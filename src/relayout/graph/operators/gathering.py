@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.graph.operators.axes import axis_in
 from relayout.graph.operators.registry import Array, Fact, operator, same
 from relayout.graph.operators.types import narrow, wide
@@ -47,7 +47,7 @@ def gather(
 def _check_signs(indices: Array, from_end: int) -> None:
     """Refuse indices below 0 where these do not count from the end."""
     if not from_end and indices.size and indices.min() < 0:
-        raise LayoutError(f"index {indices.min()} is below 0, and does not count from the end")
+        raise LayoutError(f"index {indices.min()} is below 0; indices do not count from the end here")
 
 
 def _lines(indices: Array, axis: int) -> tuple[Array, ...]:
@@ -71,7 +71,9 @@ def gather_elements(data: Array, indices: Array, /, *, axis: int = 0, from_end: 
 
 def _same_rank(data: Array, indices: Array) -> None:
     if data.ndim != indices.ndim:
-        raise LayoutError(f"indices have {indices.ndim} axes, data {data.ndim}")
+        raise LayoutError(
+            f"indices have {counted(indices.ndim, 'axis')} and data {data.ndim}; there must be as many"
+        )
 
 
 def _pointed(data: Fact, indices: Fact, *, batch_dims: int = 0) -> Fact:
@@ -104,9 +106,14 @@ def _coordinates(data: Array, indices: Array, batch_dims: int = 0) -> int:
 def _check_points(data: int, indices: int, count: int, batch_dims: int) -> None:
     """Refuse points that are not in so many axes."""
     if not 0 <= batch_dims < max(indices, 1):
-        raise LayoutError(f"{batch_dims} of {indices} axes can't be those of batches")
+        raise LayoutError(
+            f"batch_dims {batch_dims} must be less than the number of axes of indices, {indices}"
+        )
     if not 0 < count <= data - batch_dims:
-        raise LayoutError(f"points of {count} coordinates in {data - batch_dims} axes")
+        raise LayoutError(
+            f"points of {counted(count, 'coordinate')} in data of {counted(data - batch_dims, 'axis')} "
+            "behind the batches"
+        )
 
 
 def _written(data: Array, at: tuple[Array, ...], updates: Array, reduction: str) -> Array:

@@ -31,7 +31,7 @@ def array_feature_extractor(x: Array, y: Array, /) -> Array:
         raise LayoutError("a scalar has no axis to select from")
     index = y.reshape(-1)
     if index.size and not (index.min() >= 0 and index.max() < x.shape[-1]):
-        raise LayoutError(f"indices {index.min()} to {index.max()} of {x.shape[-1]} elements")
+        raise LayoutError(f"indices {index.min()} to {index.max()} must be 0 to {x.shape[-1] - 1}")
     made = x[..., index]
     return made[None] if x.ndim == 1 else made
 
@@ -158,10 +158,10 @@ def tree_ensemble(
     if (branch < 0).any() or (branch >= limit).any() or (roots < 0).any() or (roots >= count).any():
         raise LayoutError(f"a branch or root leads to none of {count} nodes and {targets.size} leaves")
     if count and (features.min() < 0 or features.max() >= x.shape[1]):
-        raise LayoutError(f"a feature is none of {x.shape[1]}")
+        raise LayoutError(f"features {features.min()} to {features.max()} must be 0 to {x.shape[1] - 1}")
     total = (int(targets.max()) + 1 if targets.size else 0) if n_targets is None else n_targets
     if targets.size and (targets.min() < 0 or targets.max() >= total):
-        raise LayoutError(f"targets {targets.min()} to {targets.max()} of {total}")
+        raise LayoutError(f"targets {targets.min()} to {targets.max()} must be 0 to {total - 1}")
     missing = np.zeros(count, bool)
     if nodes_missing_value_tracks_true is not None and len(nodes_missing_value_tracks_true):
         missing = np.asarray(nodes_missing_value_tracks_true, bool)

@@ -24,7 +24,9 @@ def _loss(
     classes = logarithms.shape[1]
     counted = np.ones(target.shape, bool) if ignore_index is None else target != ignore_index
     if ((target < 0) | (target >= classes))[counted].any():
-        raise LayoutError(f"classes {target[counted].min()} to {target[counted].max()} of {classes}")
+        raise LayoutError(
+            f"classes {target[counted].min()} to {target[counted].max()} must be 0 to {classes - 1}"
+        )
     if weight is not None and weight.shape != (classes,):
         raise LayoutError(f"weights of {weight.shape} for {classes} classes")
     index = np.where(counted, target, 0)

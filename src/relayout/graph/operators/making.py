@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.graph.operators.axes import axis_in, numbers, one_number, only, unknown
 from relayout.graph.operators.registry import Array, Fact, operator
 from relayout.graph.operators.types import is_integer, narrow, numpy_type, wide
@@ -73,7 +73,7 @@ def constant_of_shape(shape: Array, /, *, value: Array | None = None) -> Array:
 def _count(start: Any, limit: Any, delta: Any) -> int:
     """How many numbers a range has."""
     if not delta:
-        raise LayoutError("a step of 0 leads nowhere")
+        raise LayoutError("a step must not be 0")
     if all(isinstance(x, int) for x in (start, limit, delta)):
         return int(max(0, -((start - limit) // delta)))  # exact for any integers
     return int(max(0, ceil((limit - start) / delta)))
@@ -107,7 +107,7 @@ def _unit(x: Fact, *, dtype: int | None = None, **_: Any) -> Fact:
 def eye_like(x: Array, /, *, dtype: int | None = None, k: int = 0) -> Array:
     """A matrix as large as another, with ones on the k-th diagonal."""
     if x.ndim != 2:
-        raise LayoutError("a matrix is needed")
+        raise LayoutError(f"the input must be a matrix, and has {counted(x.ndim, 'axis')}")
     return np.eye(x.shape[0], x.shape[1], k).astype(x.dtype if dtype is None else numpy_type(dtype))
 
 

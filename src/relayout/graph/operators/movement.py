@@ -29,7 +29,9 @@ def joined_dims(parts: Sequence[Dims], axis: int) -> Dims:
     ('batch', 5, 8)
     """
     if len({len(one) for one in parts}) > 1:
-        raise LayoutError("all must have as many axes")
+        raise LayoutError(
+            f"all inputs must have the same number of axes, got {', '.join(str(len(one)) for one in parts)}"
+        )
     axis = axis_in(axis, len(parts[0]))
     made: list[Dim] = []
     for at, sizes in enumerate(zip(*parts, strict=True)):
@@ -67,11 +69,13 @@ def split_sizes(size: int, split: Sequence[int] | None, count: int) -> list[int]
     """
     if split is None:
         if count < 1:
-            raise LayoutError(f"can't be split into {count} parts")
+            raise LayoutError(f"{size} elements can't be split into {count} parts; there must be 1 or more")
         part = -(-size // count)
         split = [part] * (count - 1) + [size - part * (count - 1)]
     if sum(split) != size or min(split, default=0) < 0:
-        raise LayoutError(f"{size} can't be split into {', '.join(map(str, split)) or 'nothing'}")
+        raise LayoutError(
+            f"{size} elements can't be split into parts of {', '.join(map(str, split)) or 'nothing'}"
+        )
     return list(split)
 
 
@@ -119,7 +123,7 @@ def sliced(size: int, start: int, end: int, step: int) -> slice:
     (slice(4, None, -2), slice(1, 5, 1))
     """
     if not step:
-        raise LayoutError("a step of 0 leads nowhere")
+        raise LayoutError("a step must not be 0")
     first, last, step = slice(start, end, step).indices(size)
     if step < 0 and start < -size:
         first = 0 if size else -1  # ONNX cuts off at the first element, Python in front of it
@@ -137,7 +141,10 @@ def _slices(
     along = axes_in(range(len(starts)) if axes is None else axes, rank)
     by = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(along) == len(by):
-        raise LayoutError(f"{len(starts)} starts, {len(ends)} ends, {len(along)} axes and {len(by)} steps")
+        raise LayoutError(
+            f"starts, ends, axes and steps must be of one length, got {len(starts)}, {len(ends)}, "
+            f"{len(along)}, {len(by)}"
+        )
     return dict(zip(along, zip(starts, ends, by, strict=True), strict=True))
 
 
@@ -200,7 +207,7 @@ def _tiled(x: Fact, repeats: Fact) -> Fact:
 
 def _fits_tile(x: Array, repeats: Array, /) -> None:
     if repeats.shape != (x.ndim,):
-        raise LayoutError(f"{repeats.size} repeats for {x.ndim} axes")
+        raise LayoutError(f"there must be a repeat for each axis: {repeats.size} repeats for {x.ndim} axes")
 
 
 @operator("Tile", infer=_tiled, fits=_fits_tile)
@@ -252,7 +259,7 @@ def pad(
     around = _paddings(pads.tolist(), None if axes is None else axes.reshape(-1).tolist(), data.ndim)
     gone = [(max(-before, 0), max(-after, 0)) for before, after in around]
     if any(before + after > n for n, (before, after) in zip(data.shape, gone, strict=True)):
-        raise LayoutError(f"pads {pads.tolist()} take away more than there is")
+        raise LayoutError(f"pads {pads.tolist()} take away more elements than data of {data.shape} have")
     inner = zip(data.shape, gone, strict=True)
     data = data[tuple(slice(before, n - after) for n, (before, after) in inner)]
     added = [(max(before, 0), max(after, 0)) for before, after in around]

@@ -103,7 +103,7 @@ def _standard(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, A
 def _from(axis: int, rank: int) -> tuple[int, ...]:
     """An axis and all behind it."""
     if not -rank <= axis < rank:
-        raise LayoutError(f"axis {axis} of {rank} axes")
+        raise LayoutError(f"axis {axis} is outside of {-rank} to {rank - 1}")
     return tuple(range(axis % rank, rank))
 
 
@@ -207,7 +207,7 @@ def group_normalization(
 def lp_normalization(x: Array, /, *, axis: int = -1, p: int = 2) -> Array:
     """Elements by the norm along an axis; where that is 0, zeros."""
     if p not in (1, 2):
-        raise LayoutError(f"order {p} is none of 1 and 2")
+        raise LayoutError(f"p is {p}; it must be 1 or 2")
     _from(axis, x.ndim)
     data = wide(x)
     norm = np.abs(data).sum(axis=axis, keepdims=True)
@@ -221,7 +221,7 @@ def mean_variance_normalization(x: Array, /, *, axes: Sequence[int] = (0, 2, 3))
     """Elements with mean 0 and variance 1 over axes."""
     data = wide(x)
     if any(not -x.ndim <= axis < x.ndim for axis in axes):
-        raise LayoutError(f"axes {tuple(axes)} of {x.ndim}")
+        raise LayoutError(f"axes {tuple(axes)} must be {-x.ndim} to {x.ndim - 1}")
     centred = data - average(data, tuple(axes))
     deviation = np.sqrt(average(np.square(centred), tuple(axes)))
     return narrow(centred / (deviation + np.asarray(1e-9, data.dtype)), x.dtype)
@@ -231,7 +231,9 @@ def mean_variance_normalization(x: Array, /, *, axes: Sequence[int] = (0, 2, 3))
 def lrn(x: Array, /, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int) -> Array:
     """Elements by a power of the mean square of the channels around them."""
     if x.ndim < 2 or size < 1:
-        raise LayoutError(f"{size} channels around each of {x.shape}")
+        raise LayoutError(
+            f"size is {size} for data of {x.shape}: it must be 1 or more, and the data have channels"
+        )
     data = wide(x)
     before, channels = (size - 1) // 2, x.shape[1]
     widths = [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)]

@@ -247,7 +247,7 @@ def max_unpool(
     inner = (*x.shape[:2], *sizes)
     flat = np.zeros(prod(inner), x.dtype)
     if indices.size and not (indices.min() >= 0 and indices.max() < flat.size):
-        raise LayoutError(f"indices {indices.min()} to {indices.max()} in a tensor of {flat.size} elements")
+        raise LayoutError(f"indices {indices.min()} to {indices.max()} must be 0 to {flat.size - 1}")
     flat[indices.reshape(-1)] = x.reshape(-1)
     made = flat.reshape(inner)
     if output_shape is None:

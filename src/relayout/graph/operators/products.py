@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.graph.operators.axes import Dim, Dims
 from relayout.graph.operators.binary import alike
 from relayout.graph.operators.registry import Array, Fact, broadcast, operator
@@ -32,10 +32,10 @@ def product_dims(a: Fact, b: Fact) -> Dims | None:
     if a.dims is None or b.dims is None:
         return None
     if not a.dims or not b.dims:
-        raise LayoutError("a number is no matrix")
+        raise LayoutError("both inputs must have 1 axis or more; a scalar has none")
     inner = a.dims[-1], b.dims[-1 if len(b.dims) == 1 else -2]
     if all(isinstance(n, int) for n in inner) and inner[0] != inner[1]:
-        raise LayoutError(f"rows of {inner[0]} can't be multiplied by columns of {inner[1]}")
+        raise LayoutError(f"rows of {inner[0]} elements can't be multiplied by columns of {inner[1]}")
     stack = broadcast(Fact(a.dims[:-2]), Fact(b.dims[:-2]))
     return (*(stack or ()), *a.dims[-2:-1], *(b.dims[-1:] if len(b.dims) > 1 else ()))
 
@@ -89,7 +89,7 @@ def gemm(
 ) -> Array:
     """The matrix alpha a b + beta c, where c is broadcast."""
     if a.ndim != 2 or b.ndim != 2:
-        raise LayoutError("both factors must be matrices")
+        raise LayoutError(f"both inputs must be matrices, and have {a.ndim} and {b.ndim} axes")
     dtype = alike(a, b) if c is None else alike(a, b, c)
     made = wide(a.T if transA else a) @ wide(b.T if transB else b)
     made = made if alpha == 1 else made * alpha
@@ -108,7 +108,9 @@ def terms(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[st
     left, arrow, right = equation.replace(" ", "").partition("->")
     parts = left.split(",")
     if len(parts) != len(ranks):
-        raise LayoutError(f"{equation!r} has {len(parts)} terms for {len(ranks)} inputs")
+        raise LayoutError(
+            f"{equation!r} has {counted(len(parts), 'term')} for {counted(len(ranks), 'input')}"
+        )
     extra = max((n - len(part) + 3 for part, n in zip(parts, ranks, strict=True) if "..." in part), default=0)
 
     def letters(part: str, count: int) -> list[str]:

@@ -46,7 +46,7 @@ def granular(scale: Array, shape: tuple[int, ...], axis: int, block_size: int) -
         return scale.reshape(())
     rank = len(shape)
     if not -rank <= axis < rank:
-        raise LayoutError(f"axis {axis} of {rank} axes")
+        raise LayoutError(f"axis {axis} is outside of {-rank} to {rank - 1}")
     axis %= rank
     if not block_size:
         if scale.ndim != 1 or scale.size != shape[axis]:

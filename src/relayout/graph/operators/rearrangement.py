@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.graph.operators.axes import Dim, axes_in, axis_in, numbers, only
 from relayout.graph.operators.movement import zero
 from relayout.graph.operators.registry import Array, Fact, operator, same
@@ -85,7 +85,7 @@ def reverse_sequence(x: Array, sequence_lens: Array, /, *, batch_axis: int = 1, 
 def _windows(dims: Sequence[int], shape: Sequence[int], axes: Sequence[int] | None) -> dict[int, int]:
     along = axes_in(range(len(dims)) if axes is None else axes, len(dims))
     if len(along) != len(shape):
-        raise LayoutError(f"{len(shape)} sizes for {len(along)} axes")
+        raise LayoutError(f"there must be a size for each axis: {len(shape)} sizes for {len(along)} axes")
     return dict(zip(along, shape, strict=True))
 
 
@@ -118,7 +118,7 @@ def center_crop_pad(x: Array, shape: Array, /, *, axes: tuple[int, ...] | None =
 def trilu(x: Array, k: Array | None = None, /, *, upper: int = 1) -> Array:
     """The triangle on and above the k-th diagonal, or on and below it; zero elsewhere."""
     if x.ndim < 2:
-        raise LayoutError("matrices are needed")
+        raise LayoutError(f"the input must hold matrices, and has {counted(x.ndim, 'axis')}")
     diagonal = 0 if k is None else int(only(k, "k"))
     return np.triu(x, diagonal) if upper else np.tril(x, diagonal)
 
@@ -145,7 +145,9 @@ def tensor_scatter(
     at = first[:, None] + np.arange(count)
     at = at % size if mode == "circular" else at
     if ((at < 0) | (at >= size)).any():
-        raise LayoutError(f"entries {first.tolist()} and {count} behind them are outside of {size}")
+        raise LayoutError(
+            f"{count} entries from positions {first.tolist()} on reach beyond axis {axis} of size {size}"
+        )
     made = past_cache.copy()
     np.moveaxis(made, axis, 1)[np.arange(batch)[:, None], at] = np.moveaxis(update, axis, 1)
     return made

@@ -105,7 +105,10 @@ class _Activations:
 def _checked(cell: str, direction: str, x: Array, weights: Array, recurrent: Array) -> tuple[bool, ...]:
     """The directions, once all fits."""
     if cell not in CELLS or direction not in DIRECTIONS:
-        raise LayoutError(f"cell {cell!r} with direction {direction!r}")
+        raise LayoutError(
+            f"cell {cell!r} is none of {', '.join(CELLS)}, or direction {direction!r} none of "
+            f"{', '.join(DIRECTIONS)}"
+        )
     turned = DIRECTIONS[direction]
     units = recurrent.shape[-1]
     wanted = [(1, len(turned), n, CELLS[cell], units) for n in (x.shape[-1], units)]

@@ -32,7 +32,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 
 __all__ = ["OPERATORS", "Array", "Fact", "Operator", "elementwise", "operator", "same"]
 
@@ -159,7 +159,7 @@ class Operator:
             Too few or too many inputs; an attribute that there is not, or that is missing.
         """
         if inputs < self.required or (inputs > len(self.inputs) and not self.variadic):
-            raise LayoutError(f"{self.name} takes {', '.join(self.inputs)}; {inputs} inputs were given")
+            raise LayoutError(f"{self.name} takes {', '.join(self.inputs)}; got {counted(inputs, 'input')}")
         for name in attributes:
             if name not in self.attributes:
                 known = ", ".join(self.attributes) or "none"
@@ -194,7 +194,9 @@ class Operator:
     def _enough(self, made: int, outputs: int) -> None:
         """Refuse to have more outputs than there are."""
         if outputs > made:
-            raise LayoutError(f"{self.name} has {made} outputs with these attributes, not {outputs}")
+            raise LayoutError(
+                f"{self.name} has {counted(made, 'output')} with these attributes, not {outputs}"
+            )
 
     def _present(self, inputs: tuple[Any, ...]) -> None:
         """Refuse None for an input that is needed."""

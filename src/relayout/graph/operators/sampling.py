@@ -250,7 +250,7 @@ def roi_align(
     if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 4 or batch_indices.shape != rois.shape[:1]:
         raise LayoutError("data must be batch x channels x height x width, regions count x 4, indices count")
     if min(output_height, output_width) < 1:
-        raise LayoutError(f"regions of {output_height} x {output_width} parts")
+        raise LayoutError(f"regions of {output_height} x {output_width} parts; both must be 1 or more")
     if mode not in ("avg", "max"):
         raise LayoutError(f"mode {mode!r} is none of avg, max")
     data = wide(x)

@@ -88,7 +88,7 @@ def split_to_sequence(
     else:
         part = int(split)
         if part < 1:
-            raise LayoutError(f"there are no parts of {part}")
+            raise LayoutError(f"parts of {part} elements; there must be 1 or more in each")
         sizes = [min(part, size - first) for first in range(0, size, part)]
     if sum(sizes) != size or min(sizes, default=0) < 0:
         raise LayoutError(f"{size} can't be split into {', '.join(map(str, sizes)) or 'nothing'}")

@@ -29,9 +29,11 @@ def reshaped_dims(dims: Dims | None, shape: tuple[int, ...], allowzero: int = 0)
     relayout.errors.LayoutError: 2x3 can't be arranged as 4x-1
     """
     if any(n < -1 for n in shape) or shape.count(-1) > 1 or (allowzero and 0 in shape and -1 in shape):
-        raise LayoutError(f"{_spelled(shape)} is no shape")
+        raise LayoutError(f"{_spelled(shape)} is no shape: sizes are 0 or more, and one may be -1")
     if not allowzero and dims is not None and 0 in shape[len(dims) :]:
-        raise LayoutError(f"{_spelled(shape)} keeps an axis that there is not")
+        raise LayoutError(
+            f"{_spelled(shape)} has a 0, which keeps a size, behind the {len(dims)} axes that there are"
+        )
     kept = () if allowzero else tuple(axis for axis, n in enumerate(shape) if n == 0)
     made: list[Dim] = [
         n if axis not in kept else None if dims is None else dims[axis] for axis, n in enumerate(shape)

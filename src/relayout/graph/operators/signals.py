@@ -95,11 +95,11 @@ def dft(
     given = None if dft_length is None else _scalar(dft_length, "dft_length")
     length = _length(x.shape[along], given, inverse, onesided)
     if length is None or length < 1:
-        raise LayoutError(f"a transform of length {length}")
+        raise LayoutError(f"a transform of length {length}; it must be 1 or more")
     if inverse and onesided:
         return narrow(np.fft.irfft(data, length, axis=along)[..., None], x.dtype)
     if onesided and np.iscomplexobj(data):
-        raise LayoutError("a complex signal has no half of a transform")
+        raise LayoutError("onesided=1 is for real signals, and this one is complex")
     transform = np.fft.ifft if inverse else np.fft.rfft if onesided else np.fft.fft
     return _parts(transform(data, length, axis=along), x.dtype)
 
@@ -153,7 +153,7 @@ def stft(
     if window is not None:
         frames = frames * wide(window)
     if onesided and np.iscomplexobj(frames):
-        raise LayoutError("a complex signal has no half of a transform")
+        raise LayoutError("onesided=1 is for real signals, and this one is complex")
     return _parts((np.fft.rfft if onesided else np.fft.fft)(frames, axis=2), signal.dtype)
 
 
@@ -165,7 +165,7 @@ def _window(coefficients: tuple[float, ...], size: Array, periodic: int, output_
     """A sum of cosines of multiples of the angle, with alternating signs."""
     count = _scalar(size, "size")
     if count < 0:
-        raise LayoutError(f"a window of {count} elements")
+        raise LayoutError(f"a window of {count} elements; there must be 0 or more")
     angle = np.arange(count) * (2 * np.pi / max(1, count if periodic else count - 1))
     made = np.zeros(count)
     for multiple, coefficient in enumerate(coefficients):

@@ -32,7 +32,9 @@ def _stepped(
     tensors = list(zip(*_kinds(inputs, kinds), strict=True))
     for one in tensors:
         if len({part.shape for part in one}) > 1:
-            raise LayoutError(f"a tensor, its gradient and moments of {[part.shape for part in one]}")
+            raise LayoutError(
+                f"a tensor, its gradient and moments must have one shape, got {[part.shape for part in one]}"
+            )
     made = [step(*one) for one in tensors]
     kept = [(one[0], *one[2:]) for one in tensors]  # all but the gradient
     return tuple(

@@ -37,7 +37,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -293,7 +293,8 @@ def _checked(problem: Problem) -> tuple[dict[str, tuple[int, int] | None], dict[
         for option in operation.options:
             if (len(option.inputs), len(option.outputs)) != counts:
                 raise LayoutError(
-                    f"operation {name!r} has {counts[0]} inputs and {counts[1]} outputs, its option "
+                    f"operation {name!r} has {counted(counts[0], 'input')} and "
+                    f"{counted(counts[1], 'output')}, its option "
                     f"{option.name!r} formats for {len(option.inputs)} and {len(option.outputs)}"
                 )
             if not math.isfinite(option.cost):

@@ -114,7 +114,7 @@ def explain(model: Callable[..., Any], *inputs: Any, backward: bool = False, **n
     >>> torch = pytest.importorskip("torch")
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
     >>> print(explain(model, torch.ones(2, 4)))
-    graph 1: 1 parts taken, in ... s
+    graph 1: 1 part taken, in ... s
       taken  2 operators (1 x aten.addmm.default, 1 x aten.relu.default)
              0.0 million multiply-adds; formats ...; 0 conversions; translate ... s, plan ... s, compile ... s
     """

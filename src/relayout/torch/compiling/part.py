@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.graph.graph import Graph, Node, Value, fresh
 from relayout.graph.inference import inferred
 from relayout.graph.macs import multiply_adds
@@ -181,7 +181,7 @@ def made(
         raise
     except Exception as error:
         why = f"{type(error).__name__} while it was compiled: {error}"
-        log.warning("%d operators are left to PyTorch: %s", len(nodes), why, exc_info=error)
+        log.warning("%s left to PyTorch: %s", counted(len(nodes), "operator"), why, exc_info=error)
         raise Left({node.name: why for node in nodes}) from error
 
 

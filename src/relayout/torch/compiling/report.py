@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from relayout.errors import counted
 from relayout.torch.compiling.part import Taken
 
 __all__ = ["GraphReport", "Left", "Report", "left_of", "module_of"]
@@ -68,14 +69,14 @@ class GraphReport:
         if self.note:
             return f"left to PyTorch: {self.note}"
         kind = f"{self.kind}, " if self.kind else ""
-        lines = [f"{kind}{len(self.taken)} parts taken, in {self.seconds:.2f} s"]
+        lines = [f"{kind}{counted(len(self.taken), 'part')} taken, in {self.seconds:.2f} s"]
         for part in self.taken:
             count = sum(part.operators.values())
             many = ", ".join(f"{n} x {name}" for name, n in list(part.operators.items())[:6])
             formats = ", ".join(f"{n} x {name}" for name, n in list(part.formats.items())[:4])
             times = ", ".join(f"{what} {seconds:.2f} s" for what, seconds in part.seconds.items())
             lines += [
-                f"  taken  {count} operators ({many}{', ...' if len(part.operators) > 6 else ''})",
+                f"  taken  {counted(count, 'operator')} ({many}{', ...' if len(part.operators) > 6 else ''})",
                 f"         {part.multiply_adds / 1e6:.1f} million multiply-adds; formats {formats}; "
                 f"{len(part.conversions)} conversions; {times}",
             ]
