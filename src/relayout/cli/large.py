@@ -316,12 +316,13 @@ def _resident() -> int | None:
 
 
 def _report(source: str, target: str, lazy: LazyTensor, plan: Plan, run: Run, output: Output) -> None:
+    from relayout.errors import counted
     from relayout.files.spelling import spelled
 
     made = plan.target.open()
-    output.echo(f"{spelled(source)}  {lazy.desc}, {lazy.grid.total} chunks of {list(lazy.chunks)}")
+    output.echo(f"{spelled(source)}  {lazy.desc}, {counted(lazy.grid.total, 'chunk')} of {list(lazy.chunks)}")
     output.echo(
-        f"{spelled(target)}  {made.desc}, {made.grid.total} chunks of {list(made.chunks)}"
+        f"{spelled(target)}  {made.desc}, {counted(made.grid.total, 'chunk')} of {list(made.chunks)}"
         + (f", {made.codecs}" if made.codecs else "")
     )
     if run.resumed:

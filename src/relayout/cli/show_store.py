@@ -52,8 +52,9 @@ def show_store(words: Sequence[str], name: str | None, pictures: Pictures, outpu
 def picture(lazy: LazyTensor, title: str) -> str:
     """The digits of a store as a drawing."""
     from relayout.draw.digits import digits
+    from relayout.errors import counted
 
-    said = f"{title}   {lazy.desc}   {lazy.grid.total} chunks of {'x'.join(map(str, lazy.chunks))}"
+    said = f"{title}   {lazy.desc}   {counted(lazy.grid.total, 'chunk')} of {'x'.join(map(str, lazy.chunks))}"
     return digits(lazy.layout, axes=lazy.layout.axis_names(), title=said, outer=lazy.outer_digits)
 
 

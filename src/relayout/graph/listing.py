@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from relayout.errors import counted
 from relayout.layout.images import format_name
 
 if TYPE_CHECKING:
@@ -32,9 +33,9 @@ def listed(plan: Plan) -> str:
     several = plan.conversions
     spent = sum(one.seconds for one in several)
     left = (
-        f"{_counted(len(several), 'conversion')} take {_us(spent)} of them" if several else "no conversions"
+        f"{counted(len(several), 'conversion')} take {_us(spent)} of them" if several else "no conversions"
     )
-    parts = [f"{_counted(len(plan.chosen), 'node')}, about {_us(plan.cost)} us; {left}"]
+    parts = [f"{counted(len(plan.chosen), 'node')}, about {_us(plan.cost)} us; {left}"]
     by_operator: dict[str, list[Chosen]] = {}
     for one in plan.chosen:
         by_operator.setdefault(one.case.operator, []).append(one)
@@ -102,10 +103,6 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], sides: str) -> I
 
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _us(seconds: float) -> str:

@@ -48,7 +48,7 @@ class Cosine:
 
     def __post_init__(self) -> None:
         if not 0 <= self.warmup < self.steps:
-            raise LayoutError(f"of {self.steps} steps {self.warmup} can't be those in which the rate grows")
+            raise LayoutError(f"warmup is {self.warmup} of {self.steps} steps; it must be 0 or more, and fewer")
 
     def __call__(self, step: int) -> float:
         """The rate of the step that so many others came before."""
@@ -76,7 +76,7 @@ class Stepwise:
 
     def __post_init__(self) -> None:
         if self.every < 1:
-            raise LayoutError(f"a rate that changes every {self.every} steps; 1 is the least")
+            raise LayoutError(f"every is {self.every} steps; it must be 1 or more")
 
     def __call__(self, step: int) -> float:
         """The rate of the step that so many others came before."""

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.graph.planning.conversions import tree
 from relayout.graph.planning.problem import Infeasible
 from relayout.layout.images import format_name
@@ -101,7 +101,7 @@ class Solution:
     def __str__(self) -> str:
         spent = spelled(math.fsum(conversion.cost for conversion in self.conversions))
         counts = (
-            f"{_counted(self.choices, 'operation')}, {_counted(self.conversions, 'conversion')} ({spent})"
+            f"{counted(len(self.choices), 'operation')}, {counted(len(self.conversions), 'conversion')} ({spent})"
         )
         lines = [f"{spelled(self.cost)}: {counts}; {self.proof}"]
         if self.conversions:
@@ -254,10 +254,6 @@ def shortened(text: str, width: int) -> str:
     'features.de~'
     """
     return text if len(text) <= width else text[: width - 1] + "~"
-
-
-def _counted(items: Sequence[object], what: str) -> str:
-    return f"{len(items)} {what}{'s' * (len(items) != 1)}"
 
 
 def listed(formats: Iterable[Format]) -> str:
