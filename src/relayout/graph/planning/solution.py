@@ -100,10 +100,8 @@ class Solution:
 
     def __str__(self) -> str:
         spent = spelled(math.fsum(conversion.cost for conversion in self.conversions))
-        counts = (
-            f"{counted(len(self.choices), 'operation')}, {counted(len(self.conversions), 'conversion')} ({spent})"
-        )
-        lines = [f"{spelled(self.cost)}: {counts}; {self.proof}"]
+        chosen, left = counted(len(self.choices), "operation"), counted(len(self.conversions), "conversion")
+        lines = [f"{spelled(self.cost)}: {chosen}, {left} ({spent}); {self.proof}"]
         if self.conversions:
             lines.append(f"{'value':<20} {'from':<12} {'to':<12} {'time':>9}  needed by")
         for one in self.conversions:
