@@ -48,7 +48,9 @@ class Cosine:
 
     def __post_init__(self) -> None:
         if not 0 <= self.warmup < self.steps:
-            raise LayoutError(f"warmup is {self.warmup} of {self.steps} steps; it must be 0 to {self.steps - 1}")
+            raise LayoutError(
+                f"warmup is {self.warmup} of {self.steps} steps; it must be 0 to {self.steps - 1}"
+            )
 
     def __call__(self, step: int) -> float:
         """The rate of the step that so many others came before."""
