@@ -12,8 +12,10 @@ import measures
 from measures import table
 
 import relayout as rl
-from relayout import files
+from relayout import errors, files
 from relayout.draw import svg
+from relayout.graph import plan as plan_of_networks
+from relayout.graph import run as run_of_networks
 from relayout.inspecting.matches import Guess, Match
 from relayout.inspecting.verification import Verification
 from relayout.kernels.conv.arithmetic import arithmetic_of, dots_of
@@ -159,6 +161,7 @@ def short_dialects() -> str:
     return table(["system", "channels last", "blocks of 4", "blocks of 16", "blocks of 32"], rows)
 
 
+TRAINING = ("Trainer", "SGD", "Adam", "AdamW", "Cosine", "Stepwise")
 MADE_BY_CALLING = (rl.Format, rl.Layout, rl.MemoryDesc, rl.Reorder)
 
 
@@ -347,7 +350,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "api-stores": lambda: api("rl.", rl, ["open"]) + continued(api("stores.", rl.stores)),
     "api-lazy": lambda: api("stores.", rl.stores, ["LazyTensor"]) + rest(rl.stores.LazyTensor, "LazyTensor."),
     "api-plan": lambda: api("stores.", rl.stores, ["Plan"]) + rest(rl.stores.Plan, "Plan."),
+    "api-graph": lambda: api("rl.", rl, ["load"]) + continued(api("rl.graph.", rl.graph, ["Graph", "Node", "Value"])) + rest(rl.graph.Graph, "Graph."),
+    "api-run": lambda: api("", run_of_networks, ["Run", "MemoryUse"]) + rest(run_of_networks.Run, "Run."),
+    "api-network-plan": lambda: api("", plan_of_networks, ["Plan"]) + rest(plan_of_networks.Plan, "Plan."),
+    "api-training": lambda: api("rl.training.", rl.training, TRAINING) + rest(rl.training.Trainer, "Trainer."),
     "api-svg": lambda: api("svg.", svg),
     "api-logs": lambda: api("rl.logs.", rl.logs),
-    "api-errors": lambda: api("rl.", rl, ["LayoutError", "UnknownFormat", "AmbiguousFormat", "Unsupported"]),
+    "api-errors": lambda: api("rl.", rl, ["LayoutError", "UnknownFormat", "AmbiguousFormat", "Unsupported"])
+    + continued(api("relayout.errors.", errors, ["TooLarge"])),
 }
