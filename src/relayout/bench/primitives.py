@@ -16,7 +16,6 @@ Everybody has laid out the source and packed the weights before; only the primit
 primitive do; ``RELAYOUT_EFFORT=estimate`` leaves that out. Others choose in their own ways. Results are
 compared with those of the first contestant, which is Relayout where it can do the layer.
 
-=======
 ===================  ======================================================================================
 network              what is measured
 ===================  ======================================================================================
