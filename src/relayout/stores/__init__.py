@@ -16,7 +16,7 @@ The types
                      needs (:mod:`.lazy`)
 :class:`Plan`        passes, each cut into block tasks, with bytes, requests, memory and time (:mod:`.plans`)
 :class:`Pass`        from one address to another in blocks: one pass, or two through an intermediate store
-:class:`Task`        one block: ``task.run()`` reads its part, converts it, and writes whole chunks
+:class:`Task`        one block: ``task.run()`` reads its part, converts it, and writes whole chunks, or parts
 :class:`Done`        what a task answers: bytes, requests, seconds, and what it wrote
 :class:`Run`         a plan that is being carried out: the incomplete destination, its journal, the commit
                      (:mod:`.run`)
@@ -38,9 +38,10 @@ Who runs a plan
         run.commit()                           # the last step: metadata, by one rename
 
 A task is a pickle of some kilobytes and needs nothing but the package and the same file system. It is
-idempotent: it writes whole chunks (or shards), each to a file of another name that is then renamed, so that
-a task which runs twice, or at the same time twice, or is killed, leaves the same bytes or none. Only one
-process, the one that holds the :class:`Run`, writes the journal.
+idempotent: it writes whole chunks (or shards), each to a file of another name that is then renamed, or its
+own parts of chunks that are renamed when all tasks are done. So a task which runs twice, or twice at the same
+time, or is killed, leaves the same bytes or none. Only one process, the one that holds the :class:`Run`,
+writes the journal.
 
 ``plan.run()`` is that loop on threads of this process (:mod:`.workers`).
 """
