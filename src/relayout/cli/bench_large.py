@@ -33,7 +33,7 @@ __all__ = ["large"]
         "relayout bench large --engine dask --workers 1,2,4 --memory 2GB",
     ),
 )
-@click.option("--size", default="8GB", show_default=True, metavar="BYTES", help="Of the array.")
+@click.option("--size", default="8GB", show_default=True, metavar="BYTES", help="Size of the array.")
 @click.option(
     "--memory",
     default="512MB",
@@ -41,7 +41,7 @@ __all__ = ["large"]
     metavar="BYTES",
     help="What all workers of a contestant may take together.",
 )
-@click.option("--chunk", default="16MB", show_default=True, metavar="BYTES", help="About, of a chunk.")
+@click.option("--chunk", default="16MB", show_default=True, metavar="BYTES", help="Size of a chunk, about.")
 @click.option(
     "--workers",
     type=DIMS,
@@ -52,7 +52,7 @@ __all__ = ["large"]
 @click.option(
     "--engine",
     type=click.Choice(["dask"]),
-    help="How a cluster of Dask scales with its workers, instead of who is faster.",
+    help="Measure how a cluster of Dask scales with its workers instead.",
 )
 @click.option(
     "--batch", type=click.IntRange(min=1), help="With --engine: blocks in a task. [default: about a second]"
@@ -71,29 +71,29 @@ __all__ = ["large"]
 @click.option(
     "--python",
     metavar="PATH",
-    help="An interpreter that has rechunker and cubed, which may need other versions of what is here.",
+    help="Interpreter of an environment that has rechunker and cubed.",
 )
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, exists=True),
-    help="Where the stores are written: four times the size. [default: that of temporary files]",
+    help="Folder for the stores, four times the size. [default: that of temporary files]",
 )
 @click.option(
-    "--cold", is_flag=True, help="The source is only on the disk, and not in the system's memory, too."
+    "--cold", is_flag=True, help="Drop the source from the page cache first."
 )
 @click.option(
     "--patience",
     type=click.FloatRange(min=1),
     default=1800,
     show_default=True,
-    help="Seconds for a contestant.",
+    help="Seconds that a contestant may take.",
 )
 @click.option(
     "--tries",
     type=click.IntRange(min=1),
     default=4,
     show_default=True,
-    help="How often who fails is tried, with twice the memory each time.",
+    help="How often a contestant that fails is tried, with twice the memory each time.",
 )
 @output_options
 def large(

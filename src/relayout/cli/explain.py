@@ -55,7 +55,7 @@ TOP = 20
     default=TOP,
     show_default=True,
     metavar="N",
-    help="Show the N that take longest.",
+    help="Show the N rows that take longest.",
 )
 @click.option("--measure", is_flag=True, help="Measure memcpy and Relayout for each shown, on this machine.")
 @click.option("--threads", type=WHOLE, help="How many threads may work with --measure.")

@@ -115,7 +115,7 @@ def picture_options(command: _Command) -> _Command:
         click.option("--vector", metavar="AXIS", help="Axis of the elements that stand out. [default: c]"),
         click.option(
             "--scale", type=click.FloatRange(0.1, 20), default=2.0, show_default=True,
-            help="Pixels of a png for each of the picture.",
+            help="Pixels of a png for each pixel of the picture.",
         ),
         click.option("--dark", is_flag=True, help="A dark png; svg and html follow the reader's system."),
     )  # fmt: skip

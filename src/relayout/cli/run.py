@@ -98,7 +98,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Of random inputs and weights.",
+    help="Seed of random inputs and weights.",
 )
 @click.option(
     "--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="How many runs are timed."

@@ -31,7 +31,7 @@ __all__ = ["tune"]
 )
 @click.argument("problems", nargs=-1, metavar="[SOURCE DESTINATION | MODEL]...")
 @click.option("--show", is_flag=True, help="List what is known on this machine.")
-@click.option("--forget", is_flag=True, help="Delete all of it.")
+@click.option("--forget", is_flag=True, help="Delete what is known on this machine.")
 @models.model_options()
 @output_options
 def tune(problems: tuple[str, ...], show: bool, forget: bool, output: Output, **settings: Any) -> None:
