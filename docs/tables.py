@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import compiled
 import measures
+import standing
 from measures import table
 
 import relayout as rl
@@ -314,6 +315,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "compile-times": compiled.compiling,
     "networks-means": measures.means,
     "networks-short": measures.short_means,
+    "standing": standing.standing,
     "networks-speeds": measures.speeds,
     "networks-costs": measures.costs,
     "census": measures.census,
