@@ -134,6 +134,17 @@ class Graph:
     parameters : tuple of str or None
         The constants that its source learns: PyTorch's parameters that require gradients, no buffers. None:
         it does not say.
+
+    Examples
+    --------
+    >>> x = Value("x", ("batch", 3), np.dtype("f4"))
+    >>> graph = Graph((x,), ("y",), (Node("MatMul", ("x", "w"), ("y",)),), {"w": np.ones((3, 2), np.float32)})
+    >>> print(graph)
+    x f32 batchx3
+    y = MatMul(x, w)
+    -> y
+    >>> graph.evaluate(np.ones((1, 3), np.float32))
+    (array([[3., 3.]], dtype=float32),)
     """
 
     inputs: tuple[Value, ...]

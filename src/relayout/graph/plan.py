@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from relayout.errors import LayoutError, TooLarge, Unsupported
+from relayout.errors import LayoutError, TooLarge, Unsupported, counted
 from relayout.forking import lock, locked
 from relayout.graph.graph import Graph, Node
 from relayout.graph.inference import labelled
@@ -116,6 +116,17 @@ class Plan:
         :mod:`relayout.graph.dynamic`.
     states : mapping of str to MemoryDesc
         The inputs that stay in memory from run to run, and the formats that they have there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relayout.graph import Graph, Node, Value
+    >>> graph = Graph((Value("x", (2, 3), np.dtype("f4")),), ("y",), (Node("Relu", ("x",), ("y",)),))
+    >>> plan = graph.plan()
+    >>> plan
+    Plan(1 node, 0 conversions)
+    >>> print(plan.solution.proof)
+    no plan costs less
     """
 
     graph: Graph
@@ -158,7 +169,7 @@ class Plan:
         }
 
     def __repr__(self) -> str:
-        return f"Plan({len(self.chosen)} nodes, {len(self.conversions)} conversions)"
+        return f"Plan({counted(len(self.chosen), 'node')}, {counted(len(self.conversions), 'conversion')})"
 
     def __str__(self) -> str:
         """Tables of nodes, states and conversions; see :mod:`relayout.graph.listing`."""

@@ -80,6 +80,18 @@ class Run:
     defaults : mapping of str to Value or None
         Inputs that have a value in the model, and may be given another by name: the network is compiled anew
         for it (:mod:`relayout.graph.defaults`).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relayout.graph import Graph, Node, Value
+    >>> graph = Graph((Value("x", (2, 3), np.dtype("f4")),), ("y",), (Node("Relu", ("x",), ("y",)),))
+    >>> run = graph.compile()
+    >>> run
+    Run(x f32 2x3 -> y f32 2x3)
+    >>> (y,) = run(np.array([[-1, 2, -3], [4, -5, 6]], "f4"))
+    >>> y.tolist(), run.why
+    ([[0.0, 2.0, 0.0], [4.0, 0.0, 6.0]], '')
     """
 
     seconds: Mapping[str, float] = {"plan": 0.0, "compile": 0.0}

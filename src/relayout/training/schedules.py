@@ -39,6 +39,12 @@ class Cosine:
         In how many of them it grows: the k-th has k / warmup of the rate.
     end : float
         The last rate.
+
+    Examples
+    --------
+    >>> rate = Cosine(0.1, steps=100, warmup=10)
+    >>> [round(rate(step), 3) for step in (0, 9, 55, 100)]
+    [0.01, 0.1, 0.05, 0.0]
     """
 
     rate: float
@@ -70,6 +76,12 @@ class Stepwise:
         The first rate, and what it is multiplied by.
     every : int
         After how many steps.
+
+    Examples
+    --------
+    >>> rate = Stepwise(0.1, every=30)
+    >>> [round(rate(step), 4) for step in (0, 29, 30, 60)]
+    [0.1, 0.1, 0.01, 0.001]
     """
 
     rate: float
