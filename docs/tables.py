@@ -238,7 +238,7 @@ def members(owner: type) -> list[str]:
     return [
         name
         for name, made in vars(owner).items()
-        if not name.startswith("_") and not isinstance(made, (bool, str, tuple)) and first_sentence(made)
+        if not name.startswith("_") and not isinstance(made, (bool, str, tuple, dict, type(None))) and first_sentence(made)
     ]
 
 
