@@ -161,7 +161,7 @@ def test_without_dask_the_error_says_what_to_install() -> None:
         "try: rl.dask.reorder\nexcept rl.Unsupported as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert 'pip install "relayout[dask]"' in done.stdout
+    assert 'pip install "dask[array,distributed]"' in done.stdout
 
 
 @pytest.mark.parametrize("chunks", [(1, 2), ((1, 2), 1, 1, 1, 1), "much", object()])

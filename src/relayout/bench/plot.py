@@ -48,7 +48,7 @@ def check(path: Path) -> None:
     if path.suffix.lower() not in SUFFIXES:
         raise LayoutError(f"a plot is written as {', '.join(SUFFIXES)}, got {path.name!r}")
     if find_spec("matplotlib") is None:
-        raise LayoutError("a plot needs matplotlib, which is not installed: pip install 'relayout[bench]'")
+        raise LayoutError("a plot needs matplotlib, which is not installed: pip install matplotlib")
 
 
 class Pictured(Protocol):

@@ -177,7 +177,7 @@ def reorder(
     """Measure reorders, each as a multiple of memcpy of the same bytes on as many threads.
 
     Relayout, oneDNN, PyTorch and NumPy are timed in turn, within one run; those not installed are left out:
-    pip install 'relayout[bench]' brings all. Figures are medians of the ratios of single rounds. When it is
+    pip install '.[bench]' in a checkout brings all. Figures are medians of the ratios of single rounds. When it is
     interrupted, what was measured until then is reported. The whole suite takes hours: with a file of results
     it can be had in pieces, which are summed up together. What calls cost is left out then.
     """
@@ -1012,7 +1012,7 @@ def torch(
             output.answer(str(case))
         return
     if find_spec("torch") is None:
-        raise click.ClickException("PyTorch is not installed: pip install 'relayout[torch]'")
+        raise click.ClickException("PyTorch is not installed: pip install torch, or as pytorch.org says")
     wanted = [
         (case, count) for count in many for case in chosen if case.kind != "loader" or count == max(many)
     ]

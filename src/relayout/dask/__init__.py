@@ -58,5 +58,5 @@ if not TYPE_CHECKING:
                 raise
             raise _Unsupported(
                 f"relayout.dask.{name} needs Dask, which can't be imported ({error}); "
-                'pip install "relayout[dask]"'
+                'pip install "dask[array,distributed]"'
             ) from error

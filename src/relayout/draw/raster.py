@@ -1,6 +1,6 @@
 """Pictures as PNG, for slides and chats that take no SVG.
 
-resvg draws them (``pip install 'relayout[pictures]'``, or ``pip install resvg-py``): a wheel of its own,
+resvg draws them (``pip install resvg-py``): a wheel of its own,
 without a browser and without system libraries. It draws words with the fonts of the machine, and leaves
 them out where there are none; that is found out first, and refused.
 """

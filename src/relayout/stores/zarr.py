@@ -75,7 +75,7 @@ def package() -> Any:
         with lock():
             import zarr
     except ImportError:
-        raise Unsupported("Zarr stores need the package zarr: pip install 'relayout[zarr]'") from None
+        raise Unsupported("Zarr stores need the package zarr, 3.0.8 or newer: pip install zarr") from None
     return zarr
 
 

@@ -67,5 +67,5 @@ if not TYPE_CHECKING:
                 raise
             raise _Unsupported(
                 f"relayout.torch.{name} needs PyTorch, which can't be imported ({error}); "
-                'pip install "relayout[torch]", or install torch as pytorch.org says'
+                "pip install torch, or as pytorch.org says"
             ) from error

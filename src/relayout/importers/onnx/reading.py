@@ -105,7 +105,7 @@ def _message(source: Any) -> tuple[Any, Path | None, Mapping[int, NDArray[np.uin
             import onnx
         except ImportError:
             raise LayoutError(
-                "reading ONNX models needs the onnx package: pip install 'relayout[onnx]'"
+                "reading ONNX models needs the onnx package: pip install onnx"
             ) from None
     if isinstance(source, onnx.ModelProto):
         return source, None, {}
