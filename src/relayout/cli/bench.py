@@ -177,9 +177,9 @@ def reorder(
     """Measure reorders, each as a multiple of memcpy of the same bytes on as many threads.
 
     Relayout, oneDNN, PyTorch and NumPy are timed in turn, within one run; those not installed are left out:
-    pip install '.[bench]' in a checkout brings all. Figures are medians of the ratios of single rounds. When it is
-    interrupted, what was measured until then is reported. The whole suite takes hours: with a file of results
-    it can be had in pieces, which are summed up together. What calls cost is left out then.
+    pip install '.[bench]' in a checkout brings all. Figures are medians of the ratios of single rounds. When
+    it is interrupted, what was measured until then is reported. The whole suite takes hours: with a file of
+    results it can be had in pieces, which are summed up together. What calls cost is left out then.
     """
     from relayout.bench import pieces, plot
     from relayout.bench.drawn import drawn
