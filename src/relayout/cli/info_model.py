@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from relayout.cli import models
 from relayout.cli.options import Output
 from relayout.cli.tables import Column, print_table
-from relayout.errors import spelled_bytes
+from relayout.errors import counted, spelled_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,7 +104,7 @@ def _saved(file: str, run: Run, layers: bool, output: Output) -> None:
             output.answer(one.name)
     elif output.talks:
         console = output.console()
-        console.print(f"{file}: a saved run of {len(steps)} steps")
+        console.print(f"{file}: a saved run of {counted(len(steps), 'step')}")
         _print_values(inputs, outputs, console)
         console.print(f"constants      {spelled_bytes(memory.weights)}, as they are packed")
         console.print(f"values         {spelled_bytes(memory.values)} at once, in each call")
@@ -137,7 +137,7 @@ def _alive(graph: Graph) -> list[int | None]:
 
 def _print(file: str, found: dict[str, Any], layers: bool, output: Output) -> None:
     console = output.console()
-    console.print(f"{file}: {found['nodes']} nodes")
+    console.print(f"{file}: {counted(found['nodes'], 'node')}")
     _print_values(found["inputs"], found["outputs"], console)
     sums, values = found["multiply_adds"], found["value_bytes"]
     console.print(f"parameters     {found['parameters']}")

@@ -11,7 +11,7 @@ from relayout.cli import models
 from relayout.cli.arguments import examples
 from relayout.cli.options import Exit, Output, check_writable, output_options
 from relayout.cli.tables import Column, print_table
-from relayout.errors import spelled_bytes
+from relayout.errors import counted, spelled_bytes
 
 if TYPE_CHECKING:
     from relayout.graph.graph import Graph, Value
@@ -133,8 +133,8 @@ def _print(found: dict[str, Any], output: Output) -> None:
     console = output.console()
     before, after = found["nodes"]
     bytes_before, bytes_after = map(spelled_bytes, found["constant_bytes"])
-    console.print(f"{found['source']}: {before} nodes, {bytes_before} of constants")
-    console.print(f"{found['target']}: {after} nodes, {bytes_after} of constants")
+    console.print(f"{found['source']}: {counted(before, 'node')}, {bytes_before} of constants")
+    console.print(f"{found['target']}: {counted(after, 'node')}, {bytes_after} of constants")
     changed = [one for one in found["operators"] if one["before"] != one["after"]]
     if changed:
         console.print()

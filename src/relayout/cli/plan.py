@@ -13,7 +13,7 @@ from relayout.cli.arguments import FORMAT, PRECISION, examples
 from relayout.cli.models import model_options
 from relayout.cli.options import Output, check_writable, output_options
 from relayout.cli.tables import Column, print_table
-from relayout.errors import spelled_bytes
+from relayout.errors import counted, spelled_bytes
 from relayout.layout.images import descriptor_name, format_name
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def _summary(model: str, found: Plan, others: dict[str, Solution | None], consol
     from relayout.graph.dynamic import undecided
 
     solution = found.solution
-    console.print(f"{model}: {len(found.chosen)} operations; {solution.proof}")
+    console.print(f"{model}: {counted(len(found.chosen), 'operation')}; {solution.proof}")
     if found.tail is not None:
         count = len(found.tail.nodes)
         left = "1 more node is" if count == 1 else f"{count} more nodes are"

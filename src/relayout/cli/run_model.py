@@ -13,7 +13,7 @@ import click
 from relayout.cli import models
 from relayout.cli.options import Output
 from relayout.cli.tables import Column, print_table
-from relayout.errors import spelled_bytes
+from relayout.errors import counted, spelled_bytes
 from relayout.layout.images import descriptor_name, format_name
 
 if TYPE_CHECKING:
@@ -205,8 +205,8 @@ def _print(
 ) -> None:
     first = reports[0].run
     saved = first.plan is None and first.steps is not None
-    size = f"a saved run of {len(first.steps.layers())} steps" if saved and first.steps else ""
-    console.print(f"{file}: {size or f'{len(graph.nodes)} nodes'}, loaded in {loaded:.2f} s")
+    size = f"a saved run of {counted(len(first.steps.layers()), 'step')}" if saved and first.steps else ""
+    console.print(f"{file}: {size or counted(len(graph.nodes), 'node')}, loaded in {loaded:.2f} s")
     if first.note:
         console.print(first.note, style="yellow")
     for value in graph.inputs:

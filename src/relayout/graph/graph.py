@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.dtypes import dtype as as_dtype
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.forking import lock, locked
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ def spelled(dtype: np.dtype[Any] | None) -> str:
 def _attribute(item: tuple[str, Any]) -> str:
     name, value = item
     if isinstance(value, Graph):
-        return f"{name}={{{len(value.nodes)} nodes}}"
+        return f"{name}={{{counted(len(value.nodes), 'node')}}}"
     if isinstance(value, np.ndarray):
         return f"{name}={spelled(value.dtype)} {'x'.join(map(str, value.shape))}"
     return f"{name}={value!r}"
