@@ -161,7 +161,7 @@ def test_trees_lead_to_their_leaves() -> None:
         ({"nodes_falsenodeids": (9, 1, 4)}, "a branch or root leads to none of 3 nodes and 5 leaves"),
         ({"tree_roots": (-1,)}, "a branch or root leads to none"),
         ({"nodes_featureids": (0, 2, 1)}, "features 0 to 2 must be 0 to 1"),
-        ({"membership_values": None}, "1 nodes ask for members of sets; there are 0"),
+        ({"membership_values": None}, "1 node with members of sets, and 0 sets"),
         ({"leaf_targetids": (0, 0, 0, 7, 0)}, "targets 0 to 7 must be 0 to 1"),
         ({"aggregate_function": 9}, "aggregate_function 9"),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.graph.operators.registry import Array, Fact, operator, same
 from relayout.graph.operators.types import narrow
 
@@ -190,7 +190,10 @@ def _members(modes: Array, values: Array | None) -> dict[int, Array]:
     given = np.zeros(0) if values is None else np.asarray(values).reshape(-1)
     ends = np.nonzero(np.isnan(given))[0]
     if len(ends) != len(nodes):
-        raise LayoutError(f"{len(nodes)} nodes ask for members of sets; there are {len(ends)} sets")
+        raise LayoutError(
+            f"{counted(len(nodes), 'node')} with members of sets, and {counted(len(ends), 'set')}; there "
+            "must be one for each"
+        )
     starts = [0, *(ends[:-1] + 1)]
     return {int(n): given[a:b] for n, a, b in zip(nodes, starts, ends, strict=False)}
 
