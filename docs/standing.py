@@ -30,7 +30,7 @@ def _row(what: str, beside: str, setting: str, ratios: Iterable[tuple[float, str
 
 def _networks() -> list[list[str]]:
     """Networks from ONNX files, beside the best of the others."""
-    peers = " and ".join(_read("networks.json").get("peers", ()))
+    peers = ", ".join(_read("networks.json").get("peers", ()))
     rows = []
     for setting, found in _means():
         mean, least, where, count = found["the best of them"]

@@ -238,7 +238,9 @@ def members(owner: type) -> list[str]:
     return [
         name
         for name, made in vars(owner).items()
-        if not name.startswith("_") and not isinstance(made, (bool, str, tuple, dict, type(None))) and first_sentence(made)
+        if not name.startswith("_")
+        and not isinstance(made, (bool, str, tuple, dict, type(None)))
+        and first_sentence(made)
     ]
 
 
@@ -352,12 +354,20 @@ TABLES: dict[str, Callable[[], str]] = {
     "api-stores": lambda: api("rl.", rl, ["open"]) + continued(api("stores.", rl.stores)),
     "api-lazy": lambda: api("stores.", rl.stores, ["LazyTensor"]) + rest(rl.stores.LazyTensor, "LazyTensor."),
     "api-plan": lambda: api("stores.", rl.stores, ["Plan"]) + rest(rl.stores.Plan, "Plan."),
-    "api-graph": lambda: api("rl.", rl, ["load"]) + continued(api("rl.graph.", rl.graph, ["Graph", "Node", "Value"])) + rest(rl.graph.Graph, "Graph."),
+    "api-graph": lambda: (
+        api("rl.", rl, ["load"])
+        + continued(api("rl.graph.", rl.graph, ["Graph", "Node", "Value"]))
+        + rest(rl.graph.Graph, "Graph.")
+    ),
     "api-run": lambda: api("", run_of_networks, ["Run", "MemoryUse"]) + rest(run_of_networks.Run, "Run."),
     "api-network-plan": lambda: api("", plan_of_networks, ["Plan"]) + rest(plan_of_networks.Plan, "Plan."),
-    "api-training": lambda: api("rl.training.", rl.training, TRAINING) + rest(rl.training.Trainer, "Trainer."),
+    "api-training": lambda: (
+        api("rl.training.", rl.training, TRAINING) + rest(rl.training.Trainer, "Trainer.")
+    ),
     "api-svg": lambda: api("svg.", svg),
     "api-logs": lambda: api("rl.logs.", rl.logs),
-    "api-errors": lambda: api("rl.", rl, ["LayoutError", "UnknownFormat", "AmbiguousFormat", "Unsupported"])
-    + continued(api("relayout.errors.", errors, ["TooLarge"])),
+    "api-errors": lambda: (
+        api("rl.", rl, ["LayoutError", "UnknownFormat", "AmbiguousFormat", "Unsupported"])
+        + continued(api("relayout.errors.", errors, ["TooLarge"]))
+    ),
 }

@@ -143,8 +143,18 @@ def _groups(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comp
 @click.option("--quick", is_flag=True, help="A small suite: less than two minutes.")
 @click.option("--group", "groups", multiple=True, shell_complete=_groups, help="Only this group of cases.")
 @click.option("--dtype", "dtypes", multiple=True, type=DTYPE, help="Only cases with this data type.")
-@click.option("--random", "count", type=click.IntRange(min=1), help="Measure so many reorders, drawn at random, instead of the suite.")
-@click.option("--seed", default=0, show_default=True, help="Which reorders --random draws: the same ones for the same number.")
+@click.option(
+    "--random",
+    "count",
+    type=click.IntRange(min=1),
+    help="Measure so many reorders, drawn at random, instead of the suite.",
+)
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    help="Which reorders --random draws: the same ones for the same number.",
+)
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0),
@@ -380,7 +390,9 @@ def _thresholds(what: str, heading: str, found: Measured, console: Console) -> N
         "relayout bench threads", "relayout bench threads --threads 4 --rounds 30 --json threads.json"
     ),
 )
-@click.option("--threads", type=click.IntRange(min=2), help="Number of threads. [default: all that may be used]")
+@click.option(
+    "--threads", type=click.IntRange(min=2), help="Number of threads. [default: all that may be used]"
+)
 @click.option(
     "--rounds", type=click.IntRange(min=1), default=15, show_default=True, help="How often each is measured."
 )
@@ -423,7 +435,9 @@ def threads(threads: int | None, rounds: int, output: Output) -> None:
     short_help="One convolution in the right and the wrong format.",
     epilog=examples("relayout bench formats", "relayout bench formats --threads 2 --json formats.json"),
 )
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Number of threads.")
+@click.option(
+    "--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Number of threads."
+)
 @click.option(
     "--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="How often each is timed."
 )
@@ -651,7 +665,13 @@ def narrow(texts: tuple[str, ...], threads: tuple[int, ...], rounds: int, output
 @click.option("--without", multiple=True, metavar="NAME", help="Leave this contestant out.")
 @click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
 @click.option("--batch", "batches", type=DIMS, help="Batches. [default: 1,8; of files that leave it open: 1]")
-@click.option("--rounds", type=click.IntRange(min=1), default=7, show_default=True, help="How often each is timed, at most.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=7,
+    show_default=True,
+    help="How often each is timed, at most.",
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -756,7 +776,13 @@ def networks(
 @click.option("--without", multiple=True, metavar="NAME", help="Leave this contestant out.")
 @click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
 @click.option("--batch", "batches", type=DIMS, default="8", show_default=True, help="Pictures of a step.")
-@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="How often each is timed, at most.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="How often each is timed, at most.",
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -771,8 +797,18 @@ def networks(
     help="Time nothing: how far five steps come from PyTorch's and from double precision.",
 )
 @click.option("--rate", "rates", multiple=True, type=float, help="Learning rates of --check. [default: 0.01]")
-@click.option("--size", type=click.IntRange(min=32), default=224, show_default=True, help="Height and width of the pictures of --check.")
-@click.option("--results", type=click.Path(dir_okay=False, path_type=Path), help="A file of results, a line each, that later runs continue.")
+@click.option(
+    "--size",
+    type=click.IntRange(min=32),
+    default=224,
+    show_default=True,
+    help="Height and width of the pictures of --check.",
+)
+@click.option(
+    "--results",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file of results, a line each, that later runs continue.",
+)
 @click.option("--no-progress", is_flag=True, help="No progress bar.")
 @output_options
 def training(
@@ -883,7 +919,13 @@ def _took_part(found: Result | Compared | None) -> set[str]:
 )
 @click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
 @click.option("--batch", "batches", type=DIMS, default="1,8", show_default=True, help="Pictures of a call.")
-@click.option("--rounds", type=click.IntRange(min=1), default=7, show_default=True, help="How often each is timed, at most.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=7,
+    show_default=True,
+    help="How often each is timed, at most.",
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -969,8 +1011,16 @@ def compile_(
 )
 @click.option("--case", "texts", multiple=True, metavar="TEXT", help="Only cases whose line has TEXT in it.")
 @click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
-@click.option("--batch", "batches", type=DIMS, default="8", show_default=True, help="Batch of the activations.")
-@click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="How often each is timed, at most.")
+@click.option(
+    "--batch", "batches", type=DIMS, default="8", show_default=True, help="Batch of the activations."
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=9,
+    show_default=True,
+    help="How often each is timed, at most.",
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -1048,7 +1098,11 @@ def torch(
     help="static, batch (its size open), plain (unoptimised), script (TorchScript), program (torch.export).",
 )
 @click.option("--training", is_flag=True, help="Train each network for a step.")
-@click.option("--results", type=click.Path(dir_okay=False, path_type=Path), help="A file of results, a line each, that later runs continue.")
+@click.option(
+    "--results",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file of results, a line each, that later runs continue.",
+)
 @click.option("--again", is_flag=True, help="Try once more the networks that did not agree.")
 @click.option("--keep", is_flag=True, help="Keep the exported files.")
 @click.option(
@@ -1060,7 +1114,11 @@ def torch(
     help="Seconds that a network may take.",
 )
 @click.option(
-    "--memory", type=click.FloatRange(min=0.1), default=14.0, show_default=True, help="Memory that a network may take, in GB."
+    "--memory",
+    type=click.FloatRange(min=0.1),
+    default=14.0,
+    show_default=True,
+    help="Memory that a network may take, in GB.",
 )
 @click.option("--list", "listed", is_flag=True, help="Print the networks and what is known of them.")
 @click.option("--no-progress", is_flag=True, help="No progress bar.")

@@ -78,9 +78,7 @@ __all__ = ["large"]
     type=click.Path(file_okay=False, exists=True),
     help="Folder for the stores, four times the size. [default: that of temporary files]",
 )
-@click.option(
-    "--cold", is_flag=True, help="Drop the source from the page cache first."
-)
+@click.option("--cold", is_flag=True, help="Drop the source from the page cache first.")
 @click.option(
     "--patience",
     type=click.FloatRange(min=1),

@@ -45,7 +45,11 @@ CLOSE = 1e-4
 )
 @click.option("--check", is_flag=True, help="Run both by onnxruntime, and compare the results.")
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random inputs of --check."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of the random inputs of --check.",
 )
 @click.option(
     "--dim",

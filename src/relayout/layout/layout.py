@@ -256,8 +256,8 @@ class Layout:
         given = whole_numbers(outer, "strides")
         if len(given) != len(dims):
             raise LayoutError(
-                f"{counted(len(given), 'stride')} {given} for {counted(len(dims), 'dim')} {spell_dims(dims)}; "
-                "there must be one for each"
+                f"{counted(len(given), 'stride')} {given} for {counted(len(dims), 'dim')} "
+                f"{spell_dims(dims)}; there must be one for each"
             )
         if any(len(term) > 1 for term in format.terms):
             raise LayoutError(

@@ -104,9 +104,7 @@ def _message(source: Any) -> tuple[Any, Path | None, Mapping[int, NDArray[np.uin
         try:
             import onnx
         except ImportError:
-            raise LayoutError(
-                "reading ONNX models needs the onnx package: pip install onnx"
-            ) from None
+            raise LayoutError("reading ONNX models needs the onnx package: pip install onnx") from None
     if isinstance(source, onnx.ModelProto):
         return source, None, {}
     if isinstance(source, (bytes, bytearray, memoryview)):
