@@ -86,7 +86,7 @@ def test_a_batch_of_inputs_that_have_another_one() -> None:
         ({"x": (1.5, 3, 4)}, "size of the input 'x' must be a whole number, got 1.5"),
         (2.0, "batch size must be a whole number, got 2.0"),
         ([2], r"batch size must be a whole number, got \[2\]"),
-        ({"x": (1, 2)}, "x f32 batchx3x4 has 3 axes; 2 sizes"),
+        ({"x": (1, 2)}, "x f32 batchx3x4 has 3 axes; got 2 sizes"),
         ({"x": (-1, 3, 4)}, "negative"),
     ],
 )

@@ -343,7 +343,7 @@ def test_unknown_operators_within_branches_and_functions() -> None:
             "circle: '[pq]', '[pq]'",
         ),
         ("(float[2] x) => (float[2] y) { [p] y = Add(x, y) }", "circle: 'p'"),
-        ("(float[2] x) => (float[2] y) { y = Relu(x, x) }", "Relu takes x; 2 inputs"),
+        ("(float[2] x) => (float[2] y) { y = Relu(x, x) }", "Relu takes x; got 2 inputs"),
         ("(float[2] x) => (float[2] y) { y = Add(x) }", "got 1 input"),
         ("(float[2] x) => (float[2] y) { y = Add(, x) }", "node 'y' .Add.: Add needs the input"),
         ("(float[2] x) => (float[2] y) { y = Relu <slope = 1> (x) }", "no attribute 'slope'"),

@@ -277,7 +277,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("Softmax", (X,), {"axis": 2}, "axis 2 is outside of -2 to 1"),
     ("Cast", (X,), {"to": 99}, "99 is no data type"),
     ("Cast", (np.array(["one"], object),), {"to": 1}, "one"),
-    ("BitCast", (X,), {"to": 7}, "32 bits"),
+    ("BitCast", (X,), {"to": 7}, "float32 has 32, int64 has 64"),
     ("BitCast", (X,), {"to": 8}, "texts can't be cast bit by bit"),
     ("CumSum", (X, ints(0, 1)), {}, "axis must be one number"),
     ("ReduceSum", (X, ints(2)), {}, "axis 2"),
@@ -293,7 +293,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("Reshape", (X, ints(4, -1)), {}, "2x3 can't be arranged as 4x-1"),
     ("Reshape", (X, ints(-1, -1)), {}, "no shape"),
     ("Reshape", (X, ints(0, -1)), {"allowzero": 1}, "no shape"),
-    ("Reshape", (X, ints(2, 3, 0)), {}, "an axis that there is not"),
+    ("Reshape", (X, ints(2, 3, 0)), {}, "behind the 2 axes that there are"),
     ("Squeeze", (X, ints(0)), {}, "axis 0 has size 2"),
     ("Unsqueeze", (X, ints(0, 0)), {}, "twice"),
     ("Unsqueeze", (X, ints(3)), {}, "axis 3"),
@@ -307,11 +307,11 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("Split", (X, ints(1, 1)), {"axis": 1}, "3 elements can't be split into parts of 1, 1"),
     ("Split", (X,), {"num_outputs": 5}, "can't be split"),
     ("Slice", (X, ints(0), ints(1), ints(0), ints(0)), {}, "a step must not be 0"),
-    ("Slice", (X, ints(0), ints(1, 1)), {}, "1 starts, 2 ends"),
+    ("Slice", (X, ints(0), ints(1, 1)), {}, "of one length, got 1, 2, 1, 1"),
     ("Slice", (X, number(0), ints(1)), {}, "must be vectors"),
     ("Tile", (X, ints(2)), {}, "1 repeats for 2 axes"),
     ("Pad", (X, ints(1, 1)), {}, "2 pads for 2 axes"),
-    ("Pad", (X, ints(-3, 0, 0, 0)), {}, "more than there is"),
+    ("Pad", (X, ints(-3, 0, 0, 0)), {}, "take away more elements"),
     ("Pad", (X, ints(1, 1, 1, 1)), {"mode": "mirror"}, "'mirror'"),
     ("Pad", (np.zeros((0, 2)), ints(1, 0, 0, 0)), {"mode": "reflect"}, "Pad"),
     ("DepthToSpace", (np.zeros((1, 3, 2, 2)),), {"blocksize": 2}, "size 3 is no multiple of 4"),
@@ -321,7 +321,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("TensorScatter", (np.zeros((2, 3, 4)), np.zeros((2, 2, 4)), ints(2, 0)), {}, "beyond axis 1 of size 3"),
     ("Gather", (X, ints(2)), {}, "Gather"),
     ("GatherElements", (X, ints(0)), {}, "indices have 1 axis and data 2"),
-    ("GatherND", (X, ints(0, 0, 0)), {}, "3 coordinates in 2 axes"),
+    ("GatherND", (X, ints(0, 0, 0)), {}, "3 coordinates in data of 2 axes"),
     ("GatherND", (X, ints(5)), {}, "GatherND"),
     ("GatherND", (X, ints(0)[None]), {"batch_dims": -1}, "batch_dims -1 must be 0 or more"),
     ("GatherND", (X, ints(0)), {"batch_dims": 1}, "must be less than the number of axes of indices, 1"),
@@ -357,8 +357,8 @@ def test_errors_name_the_operator_and_the_numbers(name, inputs, attributes, word
 
 def test_what_no_call_looks_like():
     for arguments, attributes, words in (
-        ((), {}, "takes x; 0 inputs"),
-        ((X, X), {}, "takes x; 2 inputs"),
+        ((), {}, "takes x; got 0 inputs"),
+        ((X, X), {}, "takes x; got 2 inputs"),
         ((X,), {"alpha": 1}, "has no attribute 'alpha'"),
     ):
         with pytest.raises(LayoutError, match=words):

@@ -129,7 +129,7 @@ def test_mean_and_variance_are_the_runtimes(axes: tuple[int, ...]) -> None:
         ("LayerNormalization", ((2, 3), (3,)), {"stash_type": 6}, "stash_type 6 is no floating point"),
         ("GroupNormalization", ((2, 3, 4), (3,), (3,)), {"num_groups": 2}, "into 2 groups"),
         ("LpNormalization", ((2, 3),), {"p": 3}, "p is 3; it must be 1 or 2"),
-        ("LRN", ((2, 3),), {"size": 0}, "0 channels around"),
+        ("LRN", ((2, 3),), {"size": 0}, "size is 0 for data of"),
     ],
 )
 def test_what_does_not_fit_is_refused(name: str, dims: Any, attributes: dict[str, Any], message: str) -> None:
