@@ -462,7 +462,7 @@ def test_bad_input_is_refused():
         seq.input("x", desc())
     with pytest.raises(LayoutError, match="toy needs b"):
         seq.add(toy, x)
-    with pytest.raises(LayoutError, match="takes a, b; 3 values"):
+    with pytest.raises(LayoutError, match="takes a, b; got 3 values"):
         seq.add(toy, x, x, x)
     with pytest.raises(LayoutError, match="'dst' is none of a, b"):
         seq.add(toy, x, x, dst=x)
@@ -487,7 +487,7 @@ def test_bad_input_is_refused():
             run.profile(data, repeat=repeat)
     with pytest.raises(LayoutError, match="needs x"):
         run()
-    with pytest.raises(LayoutError, match="takes x; 2 tensors"):
+    with pytest.raises(LayoutError, match="takes x; got 2 tensors"):
         run(data, data)
     with pytest.raises(LayoutError, match="'z' is none of x"):
         run(z=data)
