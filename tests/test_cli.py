@@ -239,7 +239,7 @@ class TestShow:
         text = call("show", "nChw8c", "2,16,2,3", "--strides", "200,100,50,8")
         assert "nChw8c with strides 200x100x50x8" in text
         assert "offset = n*200 + c//8*100 + h*50 + w*8 + c%8" in text
-        assert "1 strides" in refused("show", "4,5", "--strides", "8", code=4)
+        assert "1 stride (8,)" in refused("show", "4,5", "--strides", "8", code=4)
 
     def test_sizes_that_nobody_can_hold(self):
         """Only what is printed is visited."""
