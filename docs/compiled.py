@@ -91,24 +91,37 @@ def _mean(ratios: Sequence[float]) -> str:
 
 def compiling() -> str:
     """Seconds of first calls: empty caches, and with what was left there."""
-    rows = []
-    shares: dict[str, list[float]] = {"first": [], "again": []}
+    return _calls("first", "again", ("of it planning and packing, with caches", "compiled"))
+
+
+def own_parts() -> str:
+    """What of these seconds is the back end's own: all but dynamo's tracing and guards."""
+    return _calls("first_own", "again_own")
+
+
+def _calls(empty: str, warm: str, *more: tuple[str, str]) -> str:
+    """A row for each network of which first calls were measured; Relayout's, PyTorch's, and the ratio."""
+    rows, ratios = [], {empty: list[float](), warm: list[float]()}
     for one in _results():
-        if OURS not in one["first"]:
+        if not one.get(empty, {}).get(OURS):
             continue
         row = [_short(one["network"])]
-        for when, several in shares.items():
-            ours, theirs = (one[when].get(name) for name in (OURS, COMPILED[0]))
+        for when, several in ratios.items():
+            ours, theirs = (one.get(when, {}).get(name) for name in (OURS, COMPILED[0]))
             if ours and theirs:
                 several.append(theirs / ours)
             row += [_seconds(ours), _seconds(theirs), f"{theirs / ours:.1f}" if ours and theirs else "-"]
-        rows.append([*row, _seconds(one["compiled"])])
-    if rows:
-        means = [_mean(several) for several in shares.values()]
-        rows.append(["geometric mean", "", "", means[0], "", "", means[1], ""])
-    empty, warm = ("empty caches: {}", "with caches: {}")
-    head = [text.format(what) for text in (empty, warm) for what in ("Relayout", "own back end", "ratio")]
-    return table(["network", *head, "of it Relayout's own, with caches"], rows)
+        rows.append([*row, *(_seconds(one[field]) for _, field in more)])
+    if not rows:
+        return "Not measured yet."
+    means = [cell for several in ratios.values() for cell in ("", "", _mean(several))]
+    rows.append(["geometric mean", *means, *("" for _ in more)])
+    head = [
+        text.format(who)
+        for text in ("empty caches: {}", "with caches: {}")
+        for who in ("Relayout", "own back end", "ratio")
+    ]
+    return table(["network", *head, *(heading for heading, _ in more)], rows)
 
 
 def _seconds(seconds: float | None) -> str:

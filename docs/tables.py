@@ -315,6 +315,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "compile-means": compiled.means,
     "compile-speeds": compiled.speeds,
     "compile-times": compiled.compiling,
+    "compile-own": compiled.own_parts,
     "networks-means": measures.means,
     "networks-short": measures.short_means,
     "standing": standing.standing,

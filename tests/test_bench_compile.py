@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import time
 
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
 from relayout.bench import lines
+from relayout.bench.backends import traced
 from relayout.bench.measure import Spread
 from relayout.bench.models import plain
 from relayout.bench.modules import (
@@ -20,6 +22,7 @@ from relayout.bench.modules import (
     REPRESENTATIVES,
     Compared,
     entries,
+    quicker,
     read,
     show,
     uncompiled,
@@ -79,12 +82,43 @@ def test_a_file_of_several_machines_and_sessions(tmp_path):
     assert len(read(path)) == 2
 
 
+def test_results_of_before_the_back_ends_own_part_was_measured(tmp_path):
+    path = tmp_path / "results.jsonl"
+    old = plain(made())
+    del old["first_own"], old["again_own"]
+    lines.add(old, path)
+    new = made("tv/vgg19")
+    new.first_own = {OURS: 1.0, COMPILED[0]: 30.0}
+    lines.add(plain(new), path)
+    found = read(path)
+    assert found["tv/vgg16", 1, 1].first_own == {}
+    assert found["tv/vgg16", 1, 1].first == {OURS: 3.0, COMPILED[0]: 40.0}
+    assert found["tv/vgg19", 1, 1].first_own == new.first_own
+    assert quicker(list(found.values()), "first_own") == [30.0]
+    assert len(quicker(list(found.values()), "first")) == 2
+
+
+def test_what_dynamo_takes_is_no_back_ends():
+    torch = pytest.importorskip("torch")
+    before = traced().get("traced", 0.0)
+
+    def slow(module, _):
+        time.sleep(0.2)
+        return module.forward
+
+    begun = time.perf_counter()
+    torch.compile(lambda x: x + 1, backend=slow)(torch.ones(3))
+    whole = time.perf_counter() - begun
+    assert 0 < traced()["traced"] - before <= whole - 0.2
+
+
 def test_results_are_told():
     one = made()
+    one.first_own = {OURS: 2.0, COMPILED[0]: 38.0}
     one.refused = {COMPILED[1]: "no compiler"}
     text = io.StringIO()
     show([one], Console(file=text, width=120))
-    for part in ("vgg16", "1.25", "3.0/40.0", "1.0/2.0", "can't: no compiler"):
+    for part in ("vgg16", "1.25", "3.0/40.0", "1.0/2.0", "own part", "mean 19.00", "can't: no compiler"):
         assert part in text.getvalue()
 
 

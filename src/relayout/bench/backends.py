@@ -30,6 +30,7 @@ def ours(task: Mapping[str, Any], arrays: Sequence[Any]) -> Made:
             "defined": sum(backend.report.left.values()),
             "parts": len(taken),
             "compiled": backend.report.seconds,
+            **traced(),
         }
 
     def tune(_: str) -> None:
@@ -47,7 +48,21 @@ def pytorch(task: Mapping[str, Any], arrays: Sequence[Any], channels_last: bool 
 def inductor(task: Mapping[str, Any], arrays: Sequence[Any], frozen: bool = False) -> Made:
     """PyTorch's own back end."""
     import_module("torch._inductor.config").freezing = frozen  # type: ignore[attr-defined]
-    return _module(task, arrays, lambda torch, module: torch.compile(module))
+    call, _, actions = _module(task, arrays, lambda torch, module: torch.compile(module))
+    return call, traced, actions
+
+
+DYNAMO = "_compile.compile_inner"
+"""What PyTorch calls the time of dynamo, back ends included."""
+BACK_ENDS = "OutputGraph.call_user_compiler"
+
+
+def traced() -> dict[str, float]:
+    """Seconds that dynamo has taken so far to trace modules and to make guards, back ends apart."""
+    spent: Mapping[str, Sequence[float]] = import_module("torch._dynamo.utils").compilation_time_metrics
+    if not {DYNAMO, BACK_ENDS} <= {*spent}:
+        return {}
+    return {"traced": sum(spent[DYNAMO]) - sum(spent[BACK_ENDS])}
 
 
 def _module(

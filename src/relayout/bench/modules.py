@@ -79,6 +79,9 @@ class Compared:
     first, again : dict of str to float
         Seconds of the first call: with empty caches on disk, and with those that this has left. Only in the
         entry of a network where they were measured.
+    first_own, again_own : dict of str to float
+        What of these is the back end's own: all but dynamo, which traces the module and makes guards, and
+        takes as long with any back end. Empty in results of before this was measured.
     compiled : float
         Those of the first call that are Relayout's own, dynamo's and AOTAutograd's apart.
     difference : float or None
@@ -100,6 +103,8 @@ class Compared:
     behind: dict[str, Spread] = field(default_factory=dict)
     first: dict[str, float] = field(default_factory=dict)
     again: dict[str, float] = field(default_factory=dict)
+    first_own: dict[str, float] = field(default_factory=dict)
+    again_own: dict[str, float] = field(default_factory=dict)
     compiled: float = 0.0
     difference: float | None = None
     parts: int = 0
@@ -255,10 +260,10 @@ def _contest(
         for name in cold:
             taking[name] = one = stack.enter_context(begun(name, folder))
             if not one.refused:
-                result.first[name] = one.told["first"]
+                _note(one, result.first, result.first_own)
                 with Contestant(name, entry, None, _caches(folder, name)) as warm:
                     if not warm.refused:
-                        result.again[name] = warm.told["first"]
+                        _note(warm, result.again, result.again_own)
                         result.compiled = warm.told.get("compiled", result.compiled)
         others = [name for name in names if name not in cold]
         cores = int(particulars()["cores"] or 1)
@@ -280,6 +285,13 @@ def _contest(
     return result
 
 
+def _note(one: Contestant, whole: dict[str, float], own: dict[str, float]) -> None:
+    """Note what a first call took, and the back end's own part of it."""
+    whole[one.name] = first = one.told["first"]
+    if "traced" in one.told:
+        own[one.name] = first - one.told["traced"]
+
+
 def _caches(folder: Path, name: str) -> dict[str, str]:
     """Where a contestant keeps what it has compiled; PyTorch's compiler takes no blanks there."""
     variables = ("TORCHINDUCTOR_CACHE_DIR", "RELAYOUT_CACHE")
@@ -292,6 +304,14 @@ def _caches(folder: Path, name: str) -> dict[str, str]:
 def _result(told: dict[str, Any]) -> Compared:
     return Compared(**restored(told))
 
+
+CALLS = {
+    "first": "first call, empty caches",
+    "first_own": "the back end's own part",
+    "again": "first call, with caches",
+    "again_own": "the back end's own part, with caches",
+}
+"""What is measured of compiling."""
 
 SAME = ("processor", "cores")
 """What has to be the same for results to stand in one table."""
@@ -314,7 +334,8 @@ def read(path: Path, here: Mapping[str, Any] | None = None) -> dict[tuple[str, i
         if here is not None and any(one.machine.get(fact) != here.get(fact) for fact in SAME):
             continue
         if (old := found.get(one.key)) is not None:
-            one.first, one.again = {**old.first, **one.first}, {**old.again, **one.again}
+            for when in CALLS:
+                setattr(one, when, {**getattr(old, when), **getattr(one, when)})
             one.compiled = one.compiled or old.compiled
         found[one.key] = one
     return found
@@ -342,8 +363,17 @@ def means(results: Sequence[Compared]) -> Iterator[tuple[str, float, float, str,
             if (ratio := one.best if name == "the best" else _median(one.behind.get(name))) is not None
         ]
         if found:
-            mean = math.exp(sum(math.log(ratio) for ratio, _ in found) / len(found))
-            yield name, mean, *min(found), len(found)
+            yield name, _mean([ratio for ratio, _ in found]), *min(found), len(found)
+
+
+def quicker(results: Sequence[Compared], when: str) -> list[float]:
+    """The time of PyTorch's own back end / Relayout's for what :data:`CALLS` names."""
+    both = [tuple(getattr(one, when).get(name) for name in (OURS, COMPILED[0])) for one in results]
+    return [theirs / ours for ours, theirs in both if ours and theirs]
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 def _median(spread: Spread | None) -> float | None:
@@ -359,6 +389,11 @@ def show(results: Sequence[Compared], console: Console) -> None:
             told = f"{name:<22}  geometric mean {mean:.2f} of {count}, least {least:.2f}"
             console.print(f"{told} {where[: 79 - len(told)]}", markup=False)
         console.print()
+    for when, what in CALLS.items():
+        ratios = quicker(results, when)
+        if ratios:
+            told = f"geometric mean {_mean(ratios):.2f} of {len(ratios)}, least {min(ratios):.2f}"
+            console.print(f"{what:<36}  {told}", markup=False)
     console.print("eager, last, tc, frozen: time of PyTorch in each of its ways / time of Relayout")
     console.print("diff: of outputs; parts: Relayout's, left: operators of PyTorch; cv: conversions")
     console.print("s: first call, Relayout's/torch.compile's, empty caches; warm: with caches; *: disturbed")

@@ -51,6 +51,9 @@ FOLDED_BYTES: Final = 1 << 29
 """Results of up to so many bytes are computed; larger ones where they are at most twice what they are made of
 (weights)."""
 
+SWEPT: Final = "_swept"
+"""Where a graph says that it is the result of a sweep: how that was done."""
+
 FOLDED_IN_ALL: Final = 1 << 31, 4
 """Bytes that all results together may take, and how often those of the constants that there are: a short file
 must not ask for all memory."""
@@ -99,6 +102,9 @@ def inferred(
         except LayoutError as error:
             why = f"the model is made for a batch of {fixed}, and not all of it goes with {dims}"
             raise type(error)(f"{why}: {error}") from error
+    how = unroll, keep
+    if dims is None and graph.__dict__.get(SWEPT) == how:  # there would be nothing to find out
+        return graph
     graph = with_dims(graph, dims)
     sweep = _Sweep(unroll, keep, {value.name for value in graph.inputs})
     sweep.taken |= {name for node in graph.nodes for name in node.outputs} | set(graph.constants)
@@ -109,7 +115,9 @@ def inferred(
     least, times = FOLDED_IN_ALL
     sweep.left = [max(least, times * sum(data.nbytes for data in graph.constants.values()))]
     sweep.run(graph.nodes, {})
-    return sweep.made(graph)
+    made = sweep.made(graph)
+    made.__dict__[SWEPT] = how
+    return made
 
 
 def with_dims(graph: Graph, dims: Mapping[str, Dims | int] | int | None) -> Graph:
@@ -236,11 +244,14 @@ class _Sweep:
     def run(self, nodes: tuple[Node, ...], names: dict[str, str]) -> None:
         """Go through nodes whose names stand for others where ``names`` says so, and note further ones."""
         for node in nodes:
-            inputs = tuple(names.get(name, name) for name in node.inputs)
-            outputs = tuple(names.get(name, name) for name in node.outputs)
-            renamed = Node(node.operator, inputs, outputs, node.attributes, node.name)
-            if node.operator == "Identity" and inputs[0] and outputs[0] not in self.outputs:
-                names[node.outputs[0]] = inputs[0]
+            renamed = node
+            if not names.keys().isdisjoint((*node.inputs, *node.outputs)):
+                inputs = tuple(names.get(name, name) for name in node.inputs)
+                outputs = tuple(names.get(name, name) for name in node.outputs)
+                renamed = Node(node.operator, inputs, outputs, node.attributes, node.name)
+            is_name = node.operator == "Identity" and renamed.outputs[0] not in self.outputs
+            if is_name and renamed.inputs[0]:
+                names[node.outputs[0]] = renamed.inputs[0]
                 continue
             try:
                 self._node(renamed, names, node.outputs)

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import lock
-from relayout.jit import cache, engines, loader, remembered
+from relayout.jit import background, cache, engines, loader, remembered
 from relayout.jit.engines import Engine, kernel
 from relayout.jit.floating import Usual, guarded
 from relayout.targets.machine import Machine, answers, asked, host, llvm
@@ -126,9 +126,14 @@ def assemble(ir: str, machine: Machine, level: int = LEVEL) -> bytes:
 
 def _assemble(ir: str, machine: Machine, level: int) -> bytes:
     """A function of its own, so that its objects are freed before the lock is: LLVM does that too."""
-    module = llvm().parse_assembly(ir)
+    return _object(llvm(), _target(machine, level), ir)
+
+
+def _object(library: Any, target: Any, ir: str) -> bytes:
+    """Object code of a module; nothing here waits for the lock."""
+    module = library.parse_assembly(ir)
     module.verify()
-    return bytes(_target(machine, level).emit_object(module))
+    return bytes(target.emit_object(module))
 
 
 def loaded(ir: str, machine: Machine | None = None, level: int = LEVEL) -> Engine:
@@ -174,7 +179,8 @@ def recalled(
             module = _guarded(make(), machine)
             if not cache.unchanged(imported):
                 key = _key(machine, f"-O{LEVEL} {module.ir}")
-            return _kernels(_made(key, module, machine), module.names), module.note
+            waiting = _put_off(key, module, machine)
+            return waiting or _kernels(_made(key, module, machine), module.names), module.note
         return _kernels(found, found.names), found.note
 
 
@@ -190,6 +196,23 @@ def named(key: str, name: str, machine: Machine) -> Kernel | None:
 
 def _kernels(engine: Engine, names: Sequence[str]) -> list[Kernel]:
     return [kernel(engine, name) for name in names]
+
+
+def _put_off(key: str, module: Module, machine: Machine) -> list[Any]:
+    """The kernels of a module that is compiled in the background; none, where nothing is."""
+    waiting = background.queue()
+    if waiting is None or _kept(key, machine) is not None:
+        return []
+
+    library, target = llvm(), _target(machine, LEVEL)  # asked for here, under the lock
+
+    def make() -> bytes:
+        return _saved(key, module, _object(library, target, module.ir))
+
+    def load(code: bytes) -> Engine:
+        return _added(key, module, code, machine)
+
+    return list(waiting.kernels(key, module.names, make, load))
 
 
 def _guarded(module: Module, machine: Machine) -> Module:
@@ -216,8 +239,21 @@ def _made(key: str, module: Module, machine: Machine, level: int = LEVEL) -> Eng
     """The engine of a module, which is compiled now unless it is kept."""
     found = _kept(key, machine)
     if found is None:
-        code = assemble(module.ir, machine, level)
-        cache.save(key, f"{' '.join(module.names)}\n{module.note}\n".encode() + code)
+        code = _saved(key, module, assemble(module.ir, machine, level))
+        found = _added(key, module, code, machine)
+    return found
+
+
+def _saved(key: str, module: Module, code: bytes) -> bytes:
+    """The object code of a module, which is kept on disk from now on."""
+    cache.save(key, f"{' '.join(module.names)}\n{module.note}\n".encode() + code)
+    return code
+
+
+def _added(key: str, module: Module, code: bytes, machine: Machine) -> Engine:
+    """The engine of a module whose code there is."""
+    found = engines.KNOWN.get(key)
+    if found is None:
         found = Engine(_engine(code, machine), module.names, module.note, key)
         engines.KNOWN.add(key, found)
     return found

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from relayout.jit.background import meanwhile
 from relayout.primitives import images, plain
 from relayout.primitives.memory import Memory, Span, arranged
 from relayout.primitives.storages import Item, Storage, arena_of, laid_out, note_uses, stored
@@ -150,7 +151,7 @@ def linked(
             check()
         note_uses(items)
         programs = []
-        with limited(threads):  # what is recalled must not depend on who made it
+        with limited(threads), meanwhile():  # what is recalled must not depend on who made it
             for k, item in enumerate(items):
                 if progress is not None:
                     progress(k, len(items), item.name)

@@ -1,6 +1,8 @@
 """``torch.compile(model, backend="relayout")``: models of PyTorch with formats planned for the whole graph.
 
 backend      what dynamo calls: from its graph to ATen's operators
+tracing      that way in one pass, where no gradients are wanted
+recording    the operators that it meets, written down
 joint        training: forward and backward, before they are cut in two
 calls        what PyTorch calls then: the program for the weights and sizes of a call
 weights      weights that are packed once, and watched

@@ -1,9 +1,10 @@
 """The back end: what dynamo calls with each graph that it has traced.
 
 ``pip install`` enters it under the name ``relayout`` among PyTorch's back ends, so nothing need be imported.
-AOTAutograd makes ATen's operators of dynamo's graph, without writes in place, and sees to views and to inputs
-that are written. What has a translation here stays whole; other operators are taken apart as far as PyTorch
-can.
+Dynamo's graph becomes one of ATen's operators, without writes in place. What has a translation here stays
+whole; other operators are taken apart as far as PyTorch can. Most graphs of inference need one pass for that
+(:mod:`.tracing`). For all others there is AOTAutograd, which sees to views, to inputs that are written, and
+to open sizes.
 
 Where gradients are enabled and wanted of anything that goes in, it traces the backward pass, too, and there
 are two graphs instead of one (:mod:`.joint`). Their weights are inputs like others, since they change in each
@@ -25,6 +26,7 @@ from relayout.torch.compiling.decompositions import rules
 from relayout.torch.compiling.joint import keep_saved, partitioned
 from relayout.torch.compiling.options import Options
 from relayout.torch.compiling.report import GraphReport, Report
+from relayout.torch.compiling.tracing import traced
 
 __all__ = ["Backend", "backend"]
 
@@ -57,6 +59,9 @@ class Backend:
         if learns and not options.training:
             self._note("gradients are wanted, and training=False")
             return module.forward  # type: ignore[no-any-return]
+        if not learns and (found := traced(module, inputs)) is not None:
+            calls = Calls(found.module, found.weights, options, self.report)
+            return lambda *arguments: calls(list(arguments))
 
         real = replace(options, precision=None)  # of a forward pass that gradients are computed of
 

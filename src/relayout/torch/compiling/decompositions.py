@@ -14,7 +14,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from relayout.importers.torch.operators import TABLE
 
-__all__ = ["rules"]
+__all__ = ["rule_of", "rules"]
 
 
 @lru_cache(maxsize=1)
@@ -39,10 +39,30 @@ def rules() -> Mapping[Any, Any]:
     for operator in (aten.max_unpool2d.default, aten.max_unpool3d.default, aten.index_fill.int_Scalar,
                      aten.index_fill.int_Tensor):  # fmt: skip
         found.pop(operator, None)
-    found[aten.roll.default] = _roll
-    found[aten.channel_shuffle.default] = _channel_shuffle
-    found[aten._native_multi_head_attention.default] = _attention
-    found[aten._transformer_encoder_layer_fwd.default] = _encoder_layer
+    return found | own()
+
+
+@lru_cache(maxsize=1)
+def own() -> dict[Any, Any]:
+    """The rules that are written here."""
+    aten = torch.ops.aten
+    return {
+        aten.roll.default: _roll,
+        aten.channel_shuffle.default: _channel_shuffle,
+        aten._native_multi_head_attention.default: _attention,
+        aten._transformer_encoder_layer_fwd.default: _encoder_layer,
+    }
+
+
+@cache
+def rule_of(func: Any) -> Any:
+    """The rule for an operator; None: it stays whole.
+
+    The whole table takes half a second to make, and most models need nothing of it.
+    """
+    found = own().get(func)
+    if found is None and str(func) not in TABLE and func.namespace in ("aten", "prims"):
+        found = rules().get(func)
     return found
 
 

@@ -1,0 +1,183 @@
+"""Modules that are compiled in a thread of its own, while the next ones are written.
+
+To make a kernel is to write its text, in Python, and to make machine code of it, in LLVM, which gives the
+interpreter's lock away. Who needs many kernels before the first of them is called can do both at once::
+
+    with meanwhile():           writes   kernel 1 | kernel 2 | kernel 3 | kernel 4
+        for step in steps:      LLVM                kernel 1  | kernel 2  | kernel 3  | kernel 4
+            ...
+
+What is found on disk is not put off. A kernel that is not ready yet has a name and no address: who asks for
+the address, or calls it, waits for it.
+
+LLVM is asked by one thread at a time, whatever is done here; llvmlite has a lock for that.
+
+Traps:
+
+* A child that is forked meanwhile would have LLVM half done. So the lock that a fork waits for
+  (:mod:`relayout.forking`) is held until nothing is left to be compiled. The thread itself takes no such
+  lock: who holds it waits for that thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from relayout.forking import lock
+
+if TYPE_CHECKING:
+    from relayout.jit.abi import Kernel
+    from relayout.jit.engines import Engine
+
+__all__ = ["Pending", "Queue", "meanwhile", "queue"]
+
+
+class Pending:
+    """A kernel whose code is being made; see :class:`relayout.jit.abi.Kernel`."""
+
+    __slots__ = ("_job", "_kernel", "name")
+
+    def __init__(self, job: _Job, name: str) -> None:
+        self._job, self.name = job, name
+        self._kernel: Kernel | None = None
+
+    def ready(self) -> Kernel:
+        """The kernel, waited for."""
+        if self._kernel is None:
+            with lock():
+                from relayout.jit.engines import kernel
+
+                self._kernel = kernel(self._job.engine(), self.name)
+        return self._kernel
+
+    @property
+    def address(self) -> int:
+        """Where the code is."""
+        return self.ready().address
+
+    @property
+    def engine(self) -> Engine:
+        """What owns the code."""
+        return self.ready().engine
+
+    def __call__(self, source: int, target: int, operands: int, part: int, parts: int, /) -> None:
+        """Do one share."""
+        self.ready()(source, target, operands, part, parts)
+
+
+class _Job:
+    """A module whose code is wanted."""
+
+    def __init__(self, make: Callable[[], bytes], load: Callable[[bytes], Engine]) -> None:
+        self._make, self._load = make, load
+        self._done = threading.Event()
+        self._code: bytes | None = None
+        self._error: BaseException | None = None
+        self._engine: Engine | None = None
+
+    def work(self) -> None:
+        """Make the code."""
+        try:
+            self._code = self._make()
+        except BaseException as error:  # raised where somebody waits for it
+            self._error = error
+        del self._make  # and what it refers to
+        self._done.set()
+
+    def engine(self) -> Engine:
+        """The engine, waited for."""
+        if self._engine is None:
+            self._done.wait()
+            if self._error is not None:
+                raise self._error
+            assert self._code is not None
+            self._engine, self._code = self._load(self._code), None
+        return self._engine
+
+
+class Queue:
+    """The modules that are to be compiled, and the thread that does it."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Job] = {}
+        self._left: deque[_Job | None] = deque()
+        self._more = threading.Semaphore(0)
+        self._thread: threading.Thread | None = None
+
+    def kernels(
+        self, key: str, names: Sequence[str], make: Callable[[], bytes], load: Callable[[bytes], Engine]
+    ) -> list[Pending]:
+        """The kernels of a module.
+
+        Parameters
+        ----------
+        key : str
+            What tells modules apart: one of a name is compiled once.
+        names : sequence of str
+            Its kernels.
+        make : callable
+            Makes the code. It is called in the thread.
+        load : callable
+            Makes code ready to run. It is called by those who wait, under the lock.
+        """
+        job = self._known.get(key)
+        if job is None:
+            job = self._known[key] = _Job(make, load)
+            self._left.append(job)
+            self._more.release()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="relayout compiles", daemon=True)
+                self._thread.start()
+        return [Pending(job, name) for name in names]
+
+    def _work(self) -> None:
+        while True:
+            self._more.acquire()
+            job = self._left.popleft()
+            if job is None:
+                return
+            job.work()
+
+    def close(self, give_up: bool = False) -> None:
+        """Wait until all is compiled, or let go of what is not."""
+        if give_up:
+            while self._left:
+                self._left.popleft()
+                self._more.acquire(blocking=False)
+        if self._thread is not None:
+            self._left.append(None)
+            self._more.release()
+            self._thread.join()
+        if not give_up:
+            for job in self._known.values():
+                job.engine()
+
+
+_queue: Queue | None = None
+
+
+def queue() -> Queue | None:
+    """Where modules go now; None: whoever wants one waits for it. To be asked under the lock."""
+    return _queue
+
+
+@contextmanager
+def meanwhile() -> Iterator[None]:
+    """Let modules that are wanted within be compiled in the background; all are ready at the end."""
+    global _queue
+    with lock():
+        if _queue is not None:
+            yield
+            return
+        made = _queue = Queue()
+        done = False
+        try:
+            yield
+            done = True
+        finally:
+            _queue = None
+            made.close(give_up=not done)

@@ -1,0 +1,300 @@
+"""The operators of ATen that fake tensors are given, written down as a graph.
+
+A :class:`Recorder` stands in front of PyTorch's kernels. It is asked for each operator, takes those apart
+that AOTAutograd takes apart (:mod:`.decompositions`), notes a node for each that is left, and answers with a
+fake tensor, of which there are only sizes, strides and a data type.
+
+*Writes in place* become operators that return a new value. A graph of values needs no memory, so that is
+right as long as nobody can tell: once a tensor was written, no other tensor with the same memory may be read.
+
+*Constants*, which are made from numbers alone, are computed by PyTorch itself, views and writes included. A
+node that reads one gets it as it is at that moment.
+
+What is not covered raises :class:`Untraced`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+import torch
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.node import map_aggregate
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from relayout.torch.compiling.decompositions import rule_of
+
+__all__ = ["Recorder", "Untraced"]
+
+CONSTANT: Final = 1 << 20
+"""Elements that a constant may have at most; larger ones stay operators of the graph."""
+
+
+class Untraced(Exception):
+    """Something that AOTAutograd has to see to."""
+
+
+class Recorder(TorchDispatchMode):
+    """Writes down operators.
+
+    Parameters
+    ----------
+    mode : FakeTensorMode
+        Whose tensors are given to them.
+
+    Attributes
+    ----------
+    stack : dict or None
+        The modules that the next operators belong to.
+    """
+
+    def __init__(self, mode: Any) -> None:
+        super().__init__()
+        self.stack: Any = None
+        self._mode, self._graph, self._root = mode, torch.fx.Graph(), torch.nn.Module()
+        self._nodes: dict[int, Any] = {}  # by the ids of tensors
+        self._alive: list[Any] = []  # tensors whose ids or memory are compared
+        self._sharing: dict[int, list[Any]] = {}  # tensors by their memory
+        self._given: set[int] = set()  # memory of inputs and constants
+        self._stale: set[int] = set()  # tensors whose memory was written through another one
+        self._writes: dict[int, int] = {}  # to the memory of constants
+        self._constants: dict[tuple[int, int], tuple[Any, Any]] = {}
+
+    def input(self, node: Any, one: Any) -> Any:
+        """A fake tensor for an argument of dynamo's graph."""
+        if type(one) not in (torch.Tensor, torch.nn.Parameter) or not _is_plain(one):
+            raise Untraced(f"an argument {type(one).__name__}")
+        said = node.meta.get("example_value")
+        if isinstance(said, torch.Tensor) and not all(type(n) is int for n in (*said.shape, *said.stride())):
+            raise Untraced("open sizes")
+        made = self._imitated(one)
+        self._note(self._graph.placeholder(node.name), made)
+        self._given.add(_memory(made))
+        return made
+
+    def module(self, results: Any) -> Any:
+        """The graph, which returns these."""
+        for one in results if isinstance(results, (list, tuple)) else (results,):
+            if type(one) is not FakeTensor or _memory(one) in self._given:
+                raise Untraced("a result that is no new tensor")
+        self._graph.output(map_aggregate(results, self._node))
+        self._graph.eliminate_dead_code()
+        return torch.fx.GraphModule(self._root, self._graph)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """What an operator returns."""
+        kwargs = kwargs or {}
+        if not isinstance(func, OpOverload):
+            raise Untraced(f"{func}, an operator of higher order")
+        if func.namespace == "prim":  # which device
+            return func(*args, **kwargs)
+        if _is_composite(func):
+            with self:
+                made = func.decompose(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
+        given = _tensors((args, kwargs))
+        if torch.Tag.nondeterministic_seeded in func.tags and not _without_dropout(func, args, kwargs):
+            raise Untraced(f"{func}: random numbers")
+        if not any(type(one) is FakeTensor for one in given):
+            return self._computed(func, args, kwargs, given)
+        if {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & {*func.tags}:
+            raise Untraced(f"{func}: data decide")
+        if func._schema.is_mutable:
+            return self._written(func, args, kwargs)
+        if func in FILLED and (made := self._filled(func, types, args, kwargs)) is not None:
+            return made
+        rule = rule_of(func)
+        if rule is not None:
+            with self:
+                made = rule(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
+        return self._recorded(func, types, args, kwargs)
+
+    # -- what depends on inputs
+
+    def _recorded(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """A node for an operator."""
+        nodes = map_aggregate((args, kwargs), self._node)
+        if any(type(one) is not FakeTensor for one in _tensors((args, kwargs))):
+            args, kwargs = map_aggregate((args, kwargs), self._faked)
+        made = self._mode.__torch_dispatch__(func, types, args, kwargs)
+        node = self._graph.create_node("call_function", func, *nodes, name=func.overloadpacket.__name__)
+        if type(made) is FakeTensor:
+            self._note(node, made)
+            return made
+        if not isinstance(made, (list, tuple)):
+            if type(made) not in (bool, int, float):
+                raise Untraced(f"{func} returns no tensor")
+            self._graph.erase_node(node)  # which kernel to take, for example
+            return made
+        node.meta["val"] = made
+        self._belongs(node)
+        for place, one in enumerate(made):
+            if type(one) is FakeTensor:
+                self._note(self._graph.call_function(operator.getitem, (node, place)), one)
+            elif one is not None:
+                raise Untraced(f"{func} returns no tensor")
+        return made
+
+    def _note(self, node: Any, made: Any) -> None:
+        """Remember which node computes a tensor."""
+        if made.device.type != "cpu" or made._has_symbolic_sizes_strides:
+            raise Untraced("a tensor elsewhere, or of unknown size")
+        node.meta["val"] = made
+        self._belongs(node)
+        self._nodes[id(made)] = node
+        self._alive.append(made)
+        self._sharing.setdefault(_memory(made), []).append(made)
+
+    def _belongs(self, node: Any) -> None:
+        if self.stack is not None:
+            node.meta["nn_module_stack"] = self.stack
+
+    def _node(self, one: Any) -> Any:
+        """The node that computes a tensor; anything else is itself."""
+        if not isinstance(one, torch.Tensor):
+            return one
+        if type(one) is not FakeTensor:
+            return self._constant(one)[0]
+        if id(one) in self._stale:
+            raise Untraced("a tensor is read after its memory was written through another one")
+        return self._nodes[id(one)]
+
+    def _written(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A write in place, as an operator that returns a new value."""
+        plain, target = _functional(func), args[0]
+        if plain is None or type(target) is not FakeTensor or _memory(target) in self._given:
+            raise Untraced(f"{func} writes to what is not ours alone")
+        with self:
+            made = plain(*args, **kwargs)
+        own = self._sharing.get(_memory(made), [])
+        if len(own) != 1 or _memory(made) in self._given:
+            raise Untraced(f"{func} returns a view")
+        if (made.size(), made.stride(), made.dtype) != (target.size(), target.stride(), target.dtype):
+            raise Untraced(f"{func} would return something else")
+        self._stale.update(id(one) for one in self._sharing[_memory(target)] if one is not target)
+        self._nodes[id(target)] = self._nodes[id(made)]
+        return target
+
+    # -- constants
+
+    def _computed(self, func: Any, args: Any, kwargs: Any, given: Sequence[Any]) -> Any:
+        """What an operator makes of constants, by PyTorch itself."""
+        made = func(*args, **kwargs)
+        for one in _tensors(made):
+            if not _is_plain(one) or one.numel() > CONSTANT:
+                raise Untraced("a constant elsewhere, or a large one")
+        if func._schema.is_mutable:
+            for memory in map(_memory, given):
+                self._writes[memory] = self._writes.get(memory, 0) + 1
+        return made
+
+    def _filled(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """A constant of the sizes of another tensor; None: it would be large."""
+        like = self._mode.__torch_dispatch__(func, types, args, kwargs)
+        if like.numel() > CONSTANT or like.device.type != "cpu":
+            return None
+        what = FILLED[func]
+        number = args[what] if isinstance(what, int) else float(what)
+        return torch.empty_strided(like.size(), like.stride(), dtype=like.dtype).fill_(number)
+
+    def _faked(self, one: Any) -> Any:
+        """A fake tensor for a constant; anything else is itself."""
+        real = isinstance(one, torch.Tensor) and type(one) is not FakeTensor
+        return self._constant(one)[1] if real else one
+
+    def _constant(self, one: Any) -> tuple[Any, Any]:
+        """The node of a constant as it is now, and a fake tensor for it."""
+        key = id(one), self._writes.get(_memory(one), 0)
+        if key not in self._constants:
+            with torch.inference_mode(False), torch.no_grad():
+                copy = torch.empty_strided(one.size(), one.stride(), dtype=one.dtype).copy_(one)
+            name, fake = f"constant_{len(self._constants)}", self._imitated(one)
+            self._root.register_buffer(name, copy, persistent=False)
+            node = self._graph.get_attr(name)
+            self._note(node, fake)
+            self._given.add(_memory(fake))
+            self._alive.append(one)
+            self._constants[key] = node, fake
+        return self._constants[key]
+
+    def _imitated(self, one: Any) -> Any:
+        """A fake tensor of the same sizes, strides and data type."""
+        if one.storage_offset():
+            return self._mode.from_tensor(one.detach(), static_shapes=True)
+        with self._mode:
+            return torch.empty_strided(one.size(), one.stride(), dtype=one.dtype, device="cpu")
+
+
+_aten = torch.ops.aten
+FILLED: Final[Mapping[Any, int | str]] = {
+    _aten.new_zeros.default: "0", _aten.new_ones.default: "1", _aten.new_full.default: 2,
+    _aten.new_empty.default: "0", _aten.zeros_like.default: "0", _aten.ones_like.default: "1",
+    _aten.full_like.default: 1, _aten.empty_like.default: "0",
+}  # fmt: skip
+"""Operators that read no elements: the number that they fill with, as text, or the place of that argument."""
+
+
+def _tensors(nested: Any) -> list[Any]:
+    """All tensors among arguments or results."""
+    found: list[Any] = []
+
+    def look(one: Any) -> None:
+        if isinstance(one, torch.Tensor):
+            found.append(one)
+
+    map_aggregate(nested, look)
+    return found
+
+
+def _memory(tensor: Any) -> int:
+    """What tells memory apart."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _is_plain(one: Any) -> bool:
+    """Whether a tensor lies in the memory of the CPU as its strides say."""
+    odd = one.is_quantized or one.is_nested or one.is_neg() or one.is_conj()
+    return one.device.type == "cpu" and one.layout is torch.strided and not odd
+
+
+@cache
+def _is_composite(func: Any) -> bool:
+    """Whether eager PyTorch takes an operator apart, too, having no kernel for it."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    if key not in func.py_kernels and not has(func.name(), key):
+        return False
+    if func is _aten.native_batch_norm.default:  # its schema does not say what it writes
+        return True
+    aliasing = any(one.alias_info is not None for one in func._schema.arguments)
+    return aliasing or not has(func.name(), torch._C.DispatchKey.CPU)
+
+
+@cache
+def _functional(func: Any) -> Any:
+    """The operator that returns what this one writes over its first argument; None: there is none."""
+    name, arguments = func.overloadpacket.__name__, func._schema.arguments
+    writes = [k for k, one in enumerate(arguments) if one.alias_info is not None and one.alias_info.is_write]
+    if writes != [0] or not name.endswith("_") or name.endswith("__") or torch.Tag.inplace_view in func.tags:
+        return None
+    packet = getattr(getattr(torch.ops, func.namespace), name[:-1], None)
+    found = getattr(packet, func._overloadname, None)
+    if found is None or found._schema.is_mutable:
+        return None
+    same = [one.name for one in found._schema.arguments] == [one.name for one in arguments]
+    return found if same else None
+
+
+def _without_dropout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operator that could draw random numbers is told not to."""
+    for place, one in enumerate(func._schema.arguments):
+        if one.name == "dropout_p":
+            return bool((args[place] if place < len(args) else kwargs.get(one.name, one.default_value)) == 0)
+    return False

@@ -1,0 +1,154 @@
+"""Modules that are compiled in the background: ready at the end, each once; errors where they are awaited."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+
+import numpy as np
+import pytest
+
+import relayout as rl
+from relayout import forking
+from relayout.jit import background, engines
+from relayout.jit import compile as compile_
+from relayout.jit.background import Queue, meanwhile
+from relayout.jit.compile import Module, available, recalled
+from relayout.primitives import Eltwise, Sequence
+from relayout.targets.machine import host
+
+pytestmark = pytest.mark.skipif(not available(), reason="this host allows no machine code")
+
+TEXT = """
+define void @{name}(ptr %source, ptr %target, ptr %operands, i64 %part, i64 %parts) {{
+  store i64 {number}, ptr %target
+  ret void
+}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _empty(tmp_path, monkeypatch):
+    monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path))
+    engines.KNOWN.clear()
+
+
+def wanted(number):
+    name = f"note_{number}"
+    module = Module(TEXT.format(name=name, number=number), [name], "a note")
+    (kernel,), note = recalled(f"a test, {number}", 0, lambda: module, host())
+    assert note == "a note"
+    return kernel
+
+
+def answer(kernel):
+    cell = ctypes.c_int64()
+    kernel(0, ctypes.addressof(cell), 0, 0, 1)
+    return cell.value
+
+
+def test_kernels_are_ready_at_the_end():
+    with meanwhile():
+        kernels = [wanted(n) for n in (3, 4, 5, 3)]
+        assert all(isinstance(one, background.Pending) for one in kernels)
+    assert background.queue() is None
+    assert [answer(one) for one in kernels] == [3, 4, 5, 3]
+    assert kernels[0].address == kernels[3].address != kernels[1].address
+    assert kernels[0].engine is kernels[3].engine
+    assert not any(thread.name == "relayout compiles" for thread in threading.enumerate())
+
+
+def test_a_kernel_may_be_called_before_the_end():
+    with meanwhile():
+        first, _ = wanted(6), wanted(7)
+        assert answer(first) == 6
+
+
+def test_what_is_known_is_not_put_off():
+    with meanwhile():
+        wanted(8)
+    with meanwhile():
+        assert not isinstance(wanted(8), background.Pending)
+    engines.KNOWN.clear()
+    with meanwhile():  # and on disk
+        assert answer(wanted(8)) == 8
+
+
+def test_one_within_the_other():
+    with meanwhile():
+        with meanwhile():
+            kernel = wanted(9)
+        assert background.queue() is not None
+    assert answer(kernel) == 9
+
+
+def test_a_mistake_is_raised():
+    def module():
+        return Module("define void @broken(ptr %x) {", ["broken"])
+
+    with pytest.raises(RuntimeError, match="parsing"), meanwhile():
+        recalled("broken", 0, module, host())
+    assert background.queue() is None
+    assert answer(wanted(10)) == 10
+
+
+def test_who_gives_up_waits_for_nothing_more():
+    queue, begun, left = Queue(), threading.Event(), threading.Event()
+    made = []
+
+    def work(k):
+        begun.set()
+        assert left.wait(10)
+        made.append(k)
+        return b""
+
+    for k in range(3):
+        queue.kernels(str(k), ["f"], lambda k=k: work(k), lambda code: None)
+    assert begun.wait(10)
+    threading.Timer(0.05, left.set).start()
+    queue.close(give_up=True)
+    assert made == [0]
+
+
+def test_an_error_within_ends_it():
+    with pytest.raises(ZeroDivisionError), meanwhile():
+        answer(wanted(11) and 1 // 0)
+    assert background.queue() is None
+
+
+def test_a_fork_waits():
+    order = []
+
+    def fork():
+        with forking.lock():  # what os.fork takes
+            order.append(background.queue() is None)
+
+    with meanwhile():
+        other = threading.Thread(target=fork)
+        other.start()
+        wanted(12)
+        assert not order
+    other.join()
+    assert order == [True]
+
+
+def test_sequences_are_the_same(monkeypatch):
+    x = np.linspace(-2, 2, 60, dtype=np.float32).reshape(1, 3, 4, 5)
+
+    def run():
+        sequence = Sequence()
+        value = sequence.input("x", rl.MemoryDesc(x.shape, "f32", "nchw"))
+        for name in ("relu", "tanh", "abs", "square"):
+            value = sequence.add(Eltwise(value.desc, name), value)
+        sequence.output(value)
+        return sequence.compile()(x).numpy()
+
+    found = run()
+    monkeypatch.setattr(compile_, "_put_off", lambda *_: [])
+    engines.KNOWN.clear()
+    for name in os.listdir(os.environ["RELAYOUT_CACHE"]):
+        path = os.path.join(os.environ["RELAYOUT_CACHE"], name)
+        if os.path.isfile(path):
+            os.unlink(path)
+    assert np.array_equal(found, run())
