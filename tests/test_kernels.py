@@ -170,6 +170,7 @@ SHAPES = [
     ("nChw8c", "nhwc", (2, 17, 10, 9)),
     ("nhwc", "nchw", (3, 100, 3, 3)),
     ("nchw", "nChw8c", (2, 11, 9, 30)),
+    ("nChw16c", "nchw", (2, 32, 20, 9)),
 ]
 EACH_SHAPE = pytest.mark.parametrize(
     "number", range(len(SHAPES)), ids=[f"{one}-{two}-{'x'.join(map(str, d))}" for one, two, d in SHAPES]
@@ -589,6 +590,55 @@ def test_channels_that_become_wider_as_they_are_picked(channels, pixels, types, 
 
 
 @given(
+    blocks=st.integers(1, 3),
+    pixels=st.integers(8, 300),
+    types=st.sampled_from(
+        (
+            "s8 s8 16",
+            "bf16 bf16 8",
+            "f32 f32 4",
+            "u8 f32 16",
+            "s8 f32 16",
+            "u8 bf16 16",
+            "s8 s32 16",
+            "f16 f32 8",
+        )
+    ),
+    values=st.sampled_from((None, "src_scale", "beta")),
+    off=st.integers(0, 63),
+    cpu=st.sampled_from(("x86-64-v3", "x86-64-v4", "host")),
+)
+@examples(80)
+def test_rows_that_follow_each_other_a_lane_each(blocks, pixels, types, values, off, cpu):
+    """Registers of several pixels are loaded at once, and put in order in the end."""
+    one, two, some = types.split()
+    dims = (2, blocks * int(some), pixels)
+    src, dst = rl.MemoryDesc(dims, one, f"aBc{some}b"), rl.MemoryDesc(dims, two, "abc")
+    scale = {"src_scale": (1 + np.arange(dims[1]) / 4, 1), "src_zero_point": 3}
+    given = {None: {}, "src_scale": scale, "beta": {"beta": 1.0}}[values] if one != two else {}
+    made, runs_here = (None, True) if cpu == "host" else x86(cpu)
+    runs = [Run(off), Run(off, (2, 0, 1))] if runs_here else []
+    for words in ("transpose, wide", "patched, wide"):
+        compare(src, dst, given=given, cpu=made, runs=runs, wish=words)
+
+
+@given(
+    dims=st.tuples(*[st.integers(1, 9)] * 3, st.integers(1, 70)),
+    tag=st.sampled_from(("bacd", "cbad", "bcad", "acbd", "cabd")),
+    dtype=st.sampled_from(("s8", "s16", "f32")),
+    off=st.integers(0, 63),
+    cpu=st.sampled_from(("x86-64-v3", "x86-64-v4", "host")),
+)
+@examples(60)
+def test_short_rows_several_at_a_time(dims, tag, dtype, off, cpu):
+    """A row may be stored with what is none of it, but for the last of those that follow each other."""
+    src, dst = rl.MemoryDesc(dims, dtype, "abcd"), rl.MemoryDesc(dims, dtype, tag)
+    made, runs_here = (None, True) if cpu == "host" else x86(cpu)
+    runs = [Run(off), Run(off, (4, 2, 0, 1, 3))] if runs_here else []
+    compare(src, dst, cpu=made, runs=runs, wish="rows, row by row")
+
+
+@given(
     channels=st.sampled_from((2, 4, 8, 16)),
     pixels=st.integers(16, 300),
     types=st.sampled_from(
@@ -800,6 +850,19 @@ def guarded():
         for dtype in ("s8", "s16", "f32", "f64"):
             dims = 2, channels, pixels, 9
             yield rl.MemoryDesc(dims, dtype, "nhwc"), rl.MemoryDesc(dims, dtype, "nchw"), {}
+    for pixels in (64, 100):
+        for types, tag in (
+            (("s8", "f32"), "nChw16c"),
+            (("u8", "u8"), "nChw16c"),
+            (("bf16", "f32"), "nChw8c"),
+        ):
+            src, dst = (
+                rl.MemoryDesc((2, 16, 1, pixels), *two) for two in zip(types, (tag, "nchw"), strict=True)
+            )
+            yield src, dst, {}
+    for extent in (9, 12, 23):
+        dims = 3, 5, 7, extent
+        yield rl.MemoryDesc(dims, "s16", "abcd"), rl.MemoryDesc(dims, "s16", "cbad"), {}
     for tag, dtype in (("OIhw4i16o4i", "s8"), ("OIhw8i16o2i", "bf16"), ("OIhw2i16o2i", "s16")):
         plain, packed = (rl.MemoryDesc((32, 32, 3, 3), dtype, format) for format in ("oihw", tag))
         yield from ((plain, packed, {}), (packed, plain, {}))

@@ -30,7 +30,7 @@ llvm = pytest.importorskip("llvmlite.binding")
 compile_ = importlib.import_module("relayout.jit.compile")
 machine_ = importlib.import_module("relayout.targets.machine")
 values = importlib.import_module("relayout.ir.conversions")
-operands = importlib.import_module("relayout.reorder.operands")
+quotients = importlib.import_module("relayout.reorder.quotients")
 builder = importlib.import_module("relayout.ir.builder")
 Steps = values.Steps
 STEPS = [*Steps.__match_args__]
@@ -356,24 +356,87 @@ def test_integers_times_a_subnormal_scale_are_not_flushed(src, scale):
         same_bits(kernels(case, source, operands=operand_table(given, *kinds)), wanted, source, f"{given}")
 
 
+def rounded(exact):
+    """The nearest f32 of a fraction, ties to even."""
+    near = np.float32(float(exact))
+    found = [np.nextafter(near, np.float32(end)) for end in (-np.inf, np.inf)] + [near]
+    return min(found, key=lambda one: (abs(Fraction(one.item()) - exact), int(one.view(np.int32)) & 1))
+
+
+def product_of(x, first, rest):
+    """What a kernel computes in place of x / scale."""
+    added = np.float32(x) * np.float32(rest)
+    return rounded(Fraction(x.item()) * Fraction(first.item()) + Fraction(added.item()))
+
+
+def mantissas_near_middles(s):
+    """All X below S with ``X * 2**25 = N * S + 1`` or ``- 1`` for an odd N, by trying them all."""
+    x = np.arange(2**23, s, dtype=np.int64)
+    n = (x << 25) // s
+    found = [(x[(n % 2 == 1) & ((x << 25) - n * s == 1)]), x[(n % 2 == 0) & ((n + 1) * s - (x << 25) == 1)]]
+    return sorted(np.concatenate(found).tolist())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_number_is_next_to_a_middle(seed):
+    """Which is what the proof says; and only odd scales have one."""
+    s = int(np.random.default_rng(seed).integers(2**23, 2**24))
+    near = mantissas_near_middles(s)
+    assert len(near) <= s % 2
+    inverse = pow(s, -1, 2**25) if s % 2 else 0
+    n, sign = (inverse, -1) if inverse > 2**24 else (2**25 - inverse, 1)
+    x = (n * s + sign) >> 25
+    assert near == ([x] if s % 2 and x >= 2**23 else [])
+
+
+def test_products_are_rounded_quotients_but_for_one_number():
+    """With arbitrary scales and numbers, and with the one next to a middle."""
+    rng = np.random.default_rng(1)
+    scales = rng.integers(2**23, 2**24, 3000).astype(np.float32)
+    first, rest = quotients.reciprocals(scales, np.float32(0), dtype("s8"))
+    wrong, middle = quotients._rounded_wrong(scales, first, rest)
+    assert 0 < wrong.sum() < 0.1 * scales.size
+    for k, scale in enumerate(scales):
+        odd = int(scale) % 2
+        near = (int(middle[k]) * int(scale) + (1 << 24)) >> 25 if odd else 2**23
+        for x in np.array([near, near + 1, *rng.integers(2**23, 2**24, 3)], np.float32):
+            if not np.isnan(rest[k]) and (x.item() != near or not wrong[k]):
+                assert product_of(x, first[k], rest[k]) == x / scale, (x, scale)
+    assert any(
+        product_of(x, first[k], rest[k]) != x / scales[k]
+        for k in np.flatnonzero(wrong)
+        for x in [np.float32((int(middle[k]) * int(scales[k]) + (1 << 24)) >> 25)]
+    )
+
+
+def test_a_scale_whose_one_number_matters_is_divided_by():
+    """A zero point puts the border between two integers where the middle is."""
+    rng = np.random.default_rng(2)
+    scales = rng.integers(2**23, 2**24, 4000).astype(np.float32)
+    wrong, middle = quotients._rounded_wrong(
+        scales, *quotients.reciprocals(scales, np.float32(0), dtype("s8"))
+    )
+    some = np.flatnonzero(wrong)[:8]
+    assert some.size == 8
+    for k in some:  # the quotients are whole, and the sum -1 or 0
+        point = -np.float32((int(middle[k]) + 1) // 2)
+        rests = [
+            quotients.reciprocals(scales[k : k + 1], p, dtype("s8"))[1]
+            for p in (point, np.float32(1.5) * point)
+        ]
+        assert np.isnan(rests).ravel().tolist() == [True, False]
+
+
 @given(scale=divisors)
-def test_reciprocals_enclose_the_exact_one(scale):
-    """One is not above it, one not below, and no float lies between them."""
-    below, above = (r.item() for r in operands._reciprocals(np.array(scale, np.float32)))
-    assert Fraction(below) * Fraction(scale) <= 1 <= Fraction(above) * Fraction(scale)
-    assert above in (below, np.nextafter(np.float32(below), np.float32(np.copysign(np.inf, scale))))
-    assert (below == above) == (abs(np.frexp(scale)[0]) == 0.5)
-
-
-@given(scale=divisors, x=st.floats(2.0**-20, 2.0**20, width=32), ulps=st.integers(-2, 2))
-def test_products_that_are_not_rounded_enclose_the_rounded_quotient(scale, x, ulps):
-    """Next to where the quotient is a number of few bits, too."""
-    below, above = (r.item() for r in operands._reciprocals(np.array(scale, np.float32), True))
-    near = (np.float32(round(x) + 1) * np.float32(scale)).view(np.int32) + np.int32(ulps)
-    for one in (np.float32(x), near.view(np.float32)):
-        quotient, exact = abs(Fraction((one / np.float32(scale)).item())), abs(Fraction(one.item()))
-        assert exact * abs(Fraction(below)) <= quotient <= exact * abs(Fraction(above))
-    assert (below == above) == (abs(np.frexp(scale)[0]) == 0.5)
+def test_the_digits_of_a_reciprocal(scale):
+    """Both together are within 2**-48 of it."""
+    first, rest = (r.item() for r in quotients.reciprocals(np.float32(scale), np.float32(0), dtype("u8")))
+    exact = 1 / Fraction(scale)
+    assert rounded(exact).item() == first
+    if abs(np.log2(abs(scale))) < 64 and not np.isnan(rest):
+        assert abs(Fraction(first) + Fraction(rest) - exact) <= abs(exact) / 2**48
+    else:
+        assert np.isnan(rest)
 
 
 @runs_code
@@ -391,8 +454,8 @@ def test_quantising_by_reciprocals_gives_the_bits_of_a_division(cpu, count, scal
     source = np.resize(np.concatenate([*near, others]), 6912)
     for case in cases:
         given = {"dst_scale": scale, **({"dst_zero_point": zero_point} if case.steps.dst_zero_point else {})}
-        fused = case.steps.dst_zero_point
-        reciprocals = np.array(operands._reciprocals(np.array(scale, np.float32), fused))[:, None]
+        point = np.float32(zero_point if case.steps.dst_zero_point else 0)
+        reciprocals = np.array(quotients.reciprocals(np.float32(scale), point, case.dst))[:, None]
         table = operand_table(given, f32, case.dst)
         table = np.concatenate([table, np.repeat(reciprocals, 128, axis=1).view(np.uint8)])
         wanted = stored(rescale(source.view(np.float32), f32, case.dst, **given, keep_neutral=True), case.dst)
@@ -401,7 +464,7 @@ def test_quantising_by_reciprocals_gives_the_bits_of_a_division(cpu, count, scal
 
 @given(scale=st.one_of(divisors, st.floats(2.0**-999, 2.0**999)))
 def test_reciprocals_in_f64_enclose_the_exact_one(scale):
-    below, above = (r.item() for r in operands._reciprocals(np.array(scale, np.float64)))
+    below, above = (r.item() for r in quotients.enclosing(np.array(scale, np.float64)))
     assert Fraction(below) * Fraction(scale) <= 1 <= Fraction(above) * Fraction(scale)
     assert above <= np.nextafter(np.nextafter(below, np.inf), np.inf) or scale < 0
     assert (below == above) == (abs(np.frexp(scale)[0]) == 0.5)
@@ -440,7 +503,7 @@ def test_normalising_by_reciprocals_gives_the_bits_of_a_division(cpu, count, sca
             source = np.concatenate([near, rng.choice(interesting(case.src), 1024)])
         given = {"src_scale": 1.0 if case.src.is_float else 1 / 255, "src_shift": shift}
         given |= {"dst_scale": scale, "dst_zero_point": 3}
-        reciprocals = np.array(operands._reciprocals(np.array(scale, np.float64)))[:, None]
+        reciprocals = np.array(quotients.enclosing(np.array(scale, np.float64)))[:, None]
         table = operand_table(given, case.src, case.dst)
         table = np.concatenate([table, np.repeat(reciprocals, 64, axis=1).view(np.uint8)])
         wanted = stored(rescale(unstored(source, case.src), case.src, case.dst, **given), case.dst)

@@ -165,6 +165,11 @@ class Builder:
         given = next(x for x in (one, two, three) if isinstance(x, Value))
         return self.intrinsic("fmuladd", *(self._as(given.type, x, "fmuladd") for x in (one, two, three)))
 
+    def fma(self, one: Operand, two: Operand, three: Operand) -> Value:
+        """``one * two + three``, rounded once everywhere: by a function where there is no instruction."""
+        given = next(x for x in (one, two, three) if isinstance(x, Value))
+        return self.intrinsic("fma", *(self._as(given.type, x, "fma") for x in (one, two, three)))
+
     def icmp(self, predicate: str, one: Operand, two: Operand) -> Value:
         """A comparison of integers or pointers: eq, ne, slt, ult, ..."""
         one, two = self._alike("icmp", one, two)

@@ -53,24 +53,22 @@ Quantising without a division
 =============================
 
 The definition divides by the destination scale, and a division takes as long as ten other instructions. To
-multiply by the reciprocal is not the same: it is rounded, and next to a tie that shows. But with the floats
-just below and above 1 / scale, the products enclose the quotient, and so do the rounded products; whatever
-grows with its argument, adding a zero point, rounding and saturating, keeps that::
+multiply by the reciprocal is not the same: it is rounded, and next to a tie that shows.
 
-    x / 0.7       x * below     quotient     x * above
-    3.4999998     4.9999995  <= 4.9999995 <= 5.0           both ends become 5, and so does the quotient
-    1.05          1.4999999  <= 1.5       <= 1.5           1 or 2: it must be divided
+In float the reciprocal is given as two numbers, its first digits and those that follow. With a fused
+multiply-add the product has the bits of the quotient, but for one number of 2**23 at most, and that is known
+when a scale is given: :mod:`relayout.reorder.quotients` has the proof, and looks at it.
 
-If both ends become the same integer, so does what is in between: no bounds of errors are needed. If the ends
-of any element differ, which happens to one in some thousand vectors of ordinary numbers, the vector is
-divided. With a zero point each end is one fused multiply-add, whose product is not rounded while the quotient
-is. So the reciprocals are one step farther apart then, which is more than half of a unit in the last place.
-Where scales are powers of two the reciprocal is exact, and nothing is ever divided. The worst are values
-half-way between two integers again and again: they take twice as long.
+What must be divided becomes NaN then: a scale for which that one number matters has a rest of NaN. NaN is
+looked for in what becomes of it, the smallest s32, which costs two instructions for 64 numbers; so are
+numbers beyond s32. Whatever is found is divided, vector by vector.
 
-The same holds wherever the arithmetic is in double and the result is rounded to something shorter, f32 for
-example: a division of doubles takes as long as all the rest of a normalised picture twice over, and both ends
-round to the same f32 but once in some hundred million numbers.
+In double, where results are rounded to something shorter, f32 for example, there are no bits to spare for
+that. But the products with the doubles just below and above 1 / scale enclose the quotient, and whatever
+grows with its argument, adding a zero point, rounding and saturating, keeps that. If both ends become the
+same, so does what is in between: no bounds of errors are needed. Else the vector is divided, once in some
+hundred million numbers. Where scales are powers of two the reciprocal is exact, and nothing is ever divided.
+A division of doubles takes as long as all the rest of a normalised picture twice over.
 
 Traps
 =====
@@ -92,7 +90,7 @@ Traps
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Final
 
@@ -126,9 +124,9 @@ __all__ = [
     "arithmetic_type",
     "check_count",
     "convert",
-    "encloses",
     "flushed",
     "from_f32",
+    "multiplies",
     "rescale",
     "to_f32",
 ]
@@ -140,7 +138,9 @@ LARGEST_FLOAT_BELOW_2_31: Final = 2**31 - 2**7
 LARGEST_DOUBLE_BELOW_2_63: Final = 2.0**63 - 2.0**10
 MANTISSA_AND_BIAS: Final = {F16: (10, 15), E4M3: (3, 7), E5M2: (2, 15)}
 BF16_HOLDS: Final = (E4M3, E5M2, S8, U8, dtype("s4"), dtype("u4"))
-RECIPROCALS: Final = "dst_reciprocal_below", "dst_reciprocal_above"
+RECIPROCALS: Final = "dst_reciprocal_first", "dst_reciprocal_second"
+"""Two numbers for each scale of the destination: in double they enclose its reciprocal, in float they are the
+digits of it."""
 
 
 @dataclass(frozen=True)
@@ -178,14 +178,14 @@ def arithmetic_type(src: DType, dst: DType, steps: Steps) -> Type:
     return DOUBLE if wide else FLOAT
 
 
-def encloses(src: DType, dst: DType, steps: Steps) -> bool:
-    """Whether a quotient is enclosed by two products where that can be done, rather than divided.
+def multiplies(src: DType, dst: DType, steps: Steps) -> bool:
+    """Whether kernels multiply by :data:`RECIPROCALS` rather than divide, where they can.
 
-    Results must be so much coarser than the arithmetic that the two ends seldom differ.
+    Results must be coarser than the arithmetic: a product seldom tells too little then.
 
-    >>> [encloses(dtype("f32"), dtype(name), Steps(dst_scale=True)) for name in ("s8", "s16", "f32")]
+    >>> [multiplies(dtype("f32"), dtype(name), Steps(dst_scale=True)) for name in ("s8", "s16", "f32")]
     [True, False, False]
-    >>> encloses(dtype("u8"), dtype("f32"), Steps(src_shift=True, dst_scale=True))
+    >>> multiplies(dtype("u8"), dtype("f32"), Steps(src_shift=True, dst_scale=True))
     True
     """
     if not steps.dst_scale:
@@ -206,7 +206,7 @@ def convert(b: Builder, value: Value, src: DType, dst: DType) -> Value:
         The function that is being written, with the processor that it is compiled for.
     value : Value
         Elements of ``src`` in storage form: 1, 2, 4, 8, 16, 32 or 64. More than a register holds is split by
-        LLVM.
+        LLVM. Integers that become floats may be as wide as 32 bits already.
     src, dst : DType
         From which type to which. The same twice is no code at all.
 
@@ -258,6 +258,7 @@ def rescale(
     steps: Steps,
     operands: Mapping[str, Value],
     old: Value | None = None,
+    divisor: Callable[[], Value] | None = None,
 ) -> Value:
     """Write a conversion with attributes; the rules are those of :func:`relayout.convert.rescale`.
 
@@ -271,11 +272,13 @@ def rescale(
         Which attributes take part.
     operands : mapping of str to Value
         For each of them, by the name of its field, a vector of :func:`arithmetic_type`, already rounded to
-        that type. Perhaps also both :data:`RECIPROCALS`: numbers of that type that
-        enclose 1 / dst_scale, the one nearer to zero first. They are used where :func:`encloses` says that
-        they pay, and the vector fills a register.
+        that type. Perhaps also both :data:`RECIPROCALS`, as
+        :mod:`relayout.reorder.quotients` makes them of dst_scale. They are used where :func:`multiplies` says
+        that they pay, and the vector fills a register.
     old : Value, optional
         The old elements of the destination, in storage form; read where ``steps.beta``.
+    divisor : callable, optional
+        Writes what loads the operand "dst_scale", which is not given then: few vectors need it.
 
     Raises
     ------
@@ -302,7 +305,8 @@ def rescale(
     """
     if not steps.any:
         return convert(b, value, src, dst)
-    missing = [name for name, takes_part in vars(steps).items() if takes_part and name not in operands]
+    given = {*operands} | ({"dst_scale"} if divisor else set())
+    missing = [name for name, takes_part in vars(steps).items() if takes_part and name not in given]
     if missing or (steps.beta and old is None):
         what = ", ".join([*missing, *(["old"] if steps.beta and old is None else [])])
         raise LayoutError(f"the steps from {src} to {dst} need operands that are not given: {what}")
@@ -323,7 +327,8 @@ def rescale(
         return b.fadd(x, operands["dst_zero_point"]) if steps.dst_zero_point else x
 
     def divided() -> Value:
-        return off(b, shifted(b.fdiv(x, operands["dst_scale"])), dst)
+        scale = divisor() if divisor else operands["dst_scale"]
+        return off(b, shifted(b.fdiv(x, scale)), dst)
 
     if not steps.dst_scale:
         if dst is BF16 and _has_bf16(b, x) and _scales_integers(src, steps) and kind is FLOAT:
@@ -334,12 +339,9 @@ def rescale(
     if kind is DOUBLE:
         one, other = (off(b, shifted(b.fmul(x, operands[name])), dst) for name in RECIPROCALS)
         return b.unless(b.any(b.icmp("ne", one, other)), other, divided)
-    if steps.dst_zero_point:  # for reciprocals that enclose it fused or not
-        ends = [b.fmuladd(x, operands[name], operands["dst_zero_point"]) for name in RECIPROCALS]
-    else:
-        ends = [b.fmul(x, operands[name]) for name in RECIPROCALS]
-    differ, found = _two_integers(b, ends, dst)
-    return b.unless(differ, found, divided)
+    first, rest = (operands[name] for name in RECIPROCALS)
+    rare, found = _usual_integers(b, shifted(b.fma(x, first, b.fmul(x, rest))), dst)
+    return b.unless(rare, found, divided)
 
 
 def to_f32(b: Builder, value: Value, src: DType) -> Value:
@@ -399,14 +401,21 @@ def _packs(b: Builder, x: Value, dst: DType) -> list[Value] | None:
 
         A0 A1, B0 B1, C0 C1, D0 D1  ->  A0 B0 A1 B1, C0 D0 C1 D1  ->  A0 B0 C0 D0 A1 B1 C1 D1
     """
-    lanes, together = b.machine.vector // 16, 32 // dst.bits
-    width = 4 * lanes  # s32 in a register
-    if not _is_x86(b.machine) or lanes == 1 or x.type.count < together * width:
+    width = b.machine.vector // 4  # s32 in a register
+    if not _is_x86(b.machine) or width == 4 or x.type.count < 32 // dst.bits * width:
         return None
     parts = _pairwise(b, cut(b, x, width), "packssdw")
-    if dst.bits == 8:
-        parts = _pairwise(b, parts, "packsswb" if dst.is_signed else "packuswb")
-    return parts
+    return _pairwise(b, parts, _pack_to(dst)) if dst.bits == 8 else parts
+
+
+def _packs_to_bytes(b: Builder, x: Value) -> bool:
+    """Whether as many words fill a register of bytes."""
+    return x.type.count >= b.machine.vector > 16
+
+
+def _pack_to(dst: DType) -> str:
+    """The pack of s16 to bytes."""
+    return "packsswb" if dst.is_signed else "packuswb"
 
 
 def _in_order(b: Builder, parts: Sequence[Value], dst: DType) -> Value:
@@ -621,30 +630,28 @@ def _integer(b: Builder, x: Value, dst: DType) -> Value:
 
 
 def _fills(b: Builder, x: Value, src: DType, dst: DType, steps: Steps) -> bool:
-    """Whether a quotient is enclosed and the vector fills a register; one of SSE's packs slowly."""
+    """Whether a quotient may be a product, and the vector fills a register; one of SSE's packs slowly."""
     fills = x.type.bytes >= b.machine.vector and (b.machine.vector >= 32 or not _is_x86(b.machine))
-    return fills and encloses(src, dst, steps)
+    fused = b.machine.fuses or arithmetic_type(src, dst, steps) is DOUBLE
+    return fills and fused and multiplies(src, dst, steps)
 
 
-def _two_integers(b: Builder, ends: Sequence[Value], dst: DType) -> tuple[Value, Value]:
-    """Whether the ends of what encloses a quotient differ as integers; and the integers, where they do not.
+def _usual_integers(b: Builder, x: Value, dst: DType) -> tuple[Value, Value]:
+    """Whether any number is unusual; and the integers of at most 8 bits that become of all others.
 
-    On x86 NaN, and what is above the range of s32, becomes the smallest s32. One end is left so, in the other
-    it becomes the largest of ``dst``: they differ then, and nothing more need be done for NaN here.
+    On x86 NaN, and what is beyond s32, becomes the smallest s32, and the smallest s16 when it is packed. So
+    whatever that becomes is unusual, even if it would have been right.
     """
     if not _is_x86(b.machine):
-        one, other = (_integer(b, end, dst) for end in ends)
-        return b.any(b.icmp("ne", one, other)), other
-    high, near = int(dst.max), S8 if dst.is_signed else U8
-    ends = _cvtps2dq(b, ends[0]), _cvtps2dq(b, b.pick("olt", ends[1], float(high)))
-    packs = [_packs(b, end, near) for end in ends]
-    if packs[0] and packs[1]:  # compared before they are put in order, which only one of them needs
-        differ = [b.icmp("ne", one, other) for one, other in zip(*packs, strict=True)]
-        found = _in_order(b, packs[1], near)
-        found = found if near is dst else _saturated(b, found, near, dst, high)
-        return b.any(reduce(b.or_, differ)), found
-    one, other = _saturated(b, ends[0], S32, dst), _saturated(b, ends[1], S32, dst, high)
-    return b.any(b.icmp("ne", one, other)), other
+        return b.any(b.fcmp("uno", x, x)), _integer(b, x, dst)
+    near, found = S8 if dst.is_signed else U8, _cvtps2dq(b, x)
+    halves = _packs(b, found, S16) if _packs_to_bytes(b, x) else None
+    if not halves:
+        return b.any(b.icmp("eq", found, int(S32.min))), _saturated(b, found, S32, dst)
+    smallest = [b.icmp("eq", half, int(S16.min)) for half in halves]
+    packed = _in_order(b, _pairwise(b, halves, _pack_to(near)), near)
+    found = packed if near is dst else _saturated(b, packed, near, dst)
+    return b.any(reduce(b.or_, smallest)), found
 
 
 def _nearest(b: Builder, x: Value, dst: DType, high: int) -> Value:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from relayout.convert import arithmetic_types, convert
 from relayout.forking import locked
 from relayout.reorder.kept import PLAIN, Row
+from relayout.reorder.quotients import enclosing, reciprocals
 
 if TYPE_CHECKING:
     from relayout.dtypes import DType
@@ -58,14 +59,15 @@ def packed(rows: Sequence[Row], attributes: Attributes, src: DType, dst: DType) 
     """The block of values."""
     arithmetic, scales = _types(attributes, src, dst)
     block = np.zeros(rows[-1][3], np.uint8)
-    fused = any(name == "dst_zero_point" for name, *_ in rows)
+    pair: tuple[NDArray[Any], NDArray[Any]] | None = None
     for name, bound, begin, end, count in rows:
         entries = block[begin:end].view(arithmetic.numpy)[:count]
         values = np.float64(attributes.beta) if name == "beta" else getattr(attributes, name).values
         if name in ("beta", "src_scale", "dst_scale"):
             values = convert(values, scales)
         if bound != PLAIN:
-            values = _reciprocals(convert(values, arithmetic), fused)[bound]
+            pair = pair or _reciprocals(attributes, convert(values, arithmetic), dst)
+            values = pair[bound]
         entries[:] = np.resize(convert(values, arithmetic), entries.shape)
     return block
 
@@ -75,30 +77,16 @@ def _types(attributes: Attributes, src: DType, dst: DType) -> tuple[DType, DType
     return arithmetic_types(src, dst, accumulate=attributes.reads_destination, shifted=attributes.is_shifted)
 
 
-def _reciprocals(scales: NDArray[Any], fused: bool = False) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Numbers of the scales' type that enclose 1 / scale, the one nearer to zero first; where it is exact,
-    twice the same. Those of f32 are neighbours; for f64 nothing wider tells on which side the nearest lies,
-    and so it is enclosed by its own two.
-
-    ``fused`` says that kernels do not round products. Those of f32 are then one step farther apart, by which
-    products enclose the rounded quotient, too: a step is more than half of a unit in the last place.
-    """
-    nearest = scales.dtype.type(1) / scales
-    below, above = _nearer(nearest), _farther(nearest)
-    if scales.dtype == np.float32:
-        one = nearest.astype(np.float64) * scales  # exact, and more than 1 where the reciprocal is too large
-        below, above = np.where(one > 1, below, nearest), np.where(one < 1, above, nearest)
-        if fused:
-            below, above = _nearer(below), _farther(above)
-    exact = np.abs(np.frexp(scales)[0]) == 0.5
-    return np.where(exact, nearest, below), np.where(exact, nearest, above)
-
-
-def _nearer(numbers: NDArray[Any]) -> NDArray[Any]:
-    """The next numbers towards zero."""
-    return np.asarray(np.nextafter(numbers, np.zeros_like(numbers)))
-
-
-def _farther(numbers: NDArray[Any]) -> NDArray[Any]:
-    """The next numbers away from zero."""
-    return np.asarray(np.nextafter(numbers, np.copysign(np.inf, numbers).astype(numbers.dtype)))
+def _reciprocals(
+    attributes: Attributes, scales: NDArray[Any], dst: DType
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Numbers in place of each scale of the destination, by which kernels find a quotient."""
+    if scales.dtype != np.float32:
+        return enclosing(scales)
+    divisor, added = attributes.dst_scale, attributes.dst_zero_point
+    if added is None:
+        return reciprocals(scales, np.float32(0), dst)
+    points = convert(added.values, "f32")
+    if divisor is None or divisor.axis != added.axis:  # any scale may meet any zero point
+        points = np.unique(points)[None]
+    return reciprocals(scales, points, dst)

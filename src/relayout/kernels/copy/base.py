@@ -11,6 +11,7 @@ in each table of operands. A turn of a loop moves all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from relayout.dtypes import DType
@@ -221,15 +222,22 @@ class Kernel:
                 first.append(b.gep(pointer, self.nest.tables[table.number] * self.kind.bytes))
         return tuple(first)
 
-    def _operands(self, tables: tuple[Value, ...], lanes: Lanes, count: int) -> dict[str, Value]:
+    def operands(self, tables: tuple[Value, ...], lanes: Lanes, count: int) -> dict[str, Value]:
         """The operand vector of each attribute, for the elements in ``count`` lanes."""
-        found = {}
-        for table in self._given:
-            if table.number is None:
-                found[table.name] = self.b.splat(self._numbers[table.name], count)
-            else:
-                found[table.name] = self._gathered(table, tables[table.number], lanes[table.number], count)
-        return found
+        given = (table for table in self._given if table is not self._divisor)
+        return {table.name: self._operand(table, tables, lanes, count) for table in given}
+
+    @property
+    def _divisor(self) -> Table | None:
+        """The table of scales that few vectors are divided by; most are multiplied by their reciprocals."""
+        if all(table.name not in RECIPROCALS for table in self._given):
+            return None
+        return next(table for table in self._given if table.name == "dst_scale")
+
+    def _operand(self, table: Table, tables: tuple[Value, ...], lanes: Lanes, count: int) -> Value:
+        if table.number is None:
+            return self.b.splat(self._numbers[table.name], count)
+        return self._gathered(table, tables[table.number], lanes[table.number], count)
 
     def _gathered(self, table: Table, pointer: Value, entries: Sequence[int], count: int) -> Value:
         """Entries of a table; it goes on behind its end from its beginning (:class:`Table`)."""
@@ -284,15 +292,18 @@ class Kernel:
         past = self.stream and aligned and x.type.bytes >= STREAMED
         self.b.store(x, pointer, min(x.type.bytes, LINE) if past else 1, past)
 
-    def value(self, x: Value, place: Place, lanes: Lanes) -> Value:
-        """Elements converted, with the operands of their lanes."""
+    def value(self, x: Value, place: Place, lanes: Lanes, operands: dict[str, Value] | None = None) -> Value:
+        """Elements converted, with the operands of their lanes, or those that have been loaded before."""
         what, count = self.what, x.type.count
         assert what is not None
         if not what.tables:
             return convert(self.b, x, what.src, what.dst)
         old = self._old(place.dst, count, what.dst) if what.accumulates else None
-        operands = self._operands(place.tables, lanes, count)
-        return rescale(self.b, x, what.src, what.dst, self.steps, operands, old)
+        if operands is None:
+            operands = self.operands(place.tables, lanes, count)
+        table = self._divisor
+        divisor = None if table is None else partial(self._operand, table, place.tables, lanes, count)
+        return rescale(self.b, x, what.src, what.dst, self.steps, operands, old, divisor)
 
     def _old(self, pointer: Value, count: int, dtype: DType) -> Value:
         if dtype.bits == 4:

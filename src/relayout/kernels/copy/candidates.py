@@ -97,7 +97,9 @@ def wishes(
     each way to do something takes part in the contest, together with what suits it best.
 
     Not around the caches, though, where tensors fit them (``streaming`` is false): a contest would not see
-    what that costs whoever reads the destination next.
+    what that costs whoever reads the destination next. Where some do and some do not, those that do as the
+    estimate does come first: in a contest, whatever follows one that writes around the caches finds them
+    empty, and that should be few.
     """
     offered = _offered(found, machine, streaming)
     if offered is None:
@@ -109,9 +111,14 @@ def wishes(
     ways = (*kinds, "cached", "streamed")
     for wish in (*words, *(f"{word}, {way}" for way in ways for word in words if word != way)):
         made = _chosen(offered, wish)
-        if _cost(made) <= most and (streaming or not any(plan.stream for plan in made)):
+        if _cost(made) <= most and (streaming or not _streams(made)):
             known.setdefault(made, wish)
-    return known
+    around = _streams(first)
+    return dict(sorted(known.items(), key=lambda entry: _streams(entry[0]) != around))
+
+
+def _streams(plans: Sequence[Plan]) -> bool:
+    return any(plan.stream for plan in plans)
 
 
 def _cost(plans: Sequence[Plan]) -> float:

@@ -16,6 +16,7 @@ from relayout.kernels.copy.plan import (
     LANE_BITS,
     LINE_BITS,
     LONG_ROW_BITS,
+    WORD_BITS,
     AnyPlan,
     Facts,
     Plan,
@@ -37,7 +38,6 @@ __all__ = ["Deinterleave", "DeinterleavePlan", "Interleave", "InterleavePlan", "
 
 MOST_CHANNELS = 8  # turns of the longest loop that is interleaved or deinterleaved
 CLAIMED_BYTES = 2 * LINE  # how far ahead planes ask for the lines that they write
-WORD_BITS = 32  # that bytes are widened to before they are converted to floats
 STRIP_PIXELS = 1 << 10  # threads share pixels in multiples of so many
 
 
@@ -362,10 +362,11 @@ class Interleave(Pixels):
         channels = self.plan.total
         piece = interleaved_at_once(bits, channels, self.per, width)
         step = piece or self.per
+        converted = self._together(place, pixel, step) if piece else {}
         for first in range(0, self.per, step):
             at = self.moved(place, first, pixel)
             planes = [self.moved(at, c, channel) for c in range(channel.extent)]
-            together = self._together(planes, pixel, step) if piece else []
+            together = converted.get(first, [])
             if not together:
                 vectors = [self.load(plane, step, self.lanes(pixel, step)) for plane in planes]
                 vectors += [constant(self.vector(step), 0)] * self.nest.fill
@@ -378,27 +379,34 @@ class Interleave(Pixels):
                 made = interleaved(self.b, vectors, width) if piece else self._pixels(vectors)
             self._put(made, at, step * channels // len(made))
 
-    def _together(self, planes: list[Place], pixel: Loop, step: int) -> list[Value]:
-        """So many pixels of all planes, a register of several planes converted at once; nothing where that
-        is no gain: where nothing is converted behind loads, or it gets no narrower.
+    def _together(self, place: Place, pixel: Loop, step: int) -> dict[int, list[Value]]:
+        """All pixels, so many of them at a time, a register of several planes converted at once: by the pixel
+        with which they begin. Nothing where that is no gain: where nothing is converted behind loads, or it
+        gets no narrower.
 
         What is loaded for a register of bytes is four registers, and four are converted in half the time of
-        four times one.
+        four times one. The operands of planes are loaded once for all pixels.
         """
         bits, width, channel = self.plan.mid, self.machine.vector, self.plan.rows.loop
         narrows = self.what is not None and not self.plan.late and self.nest.read > bits
-        count = beside(bits, len(planes), step, width)
-        if not narrows or self.nest.fill or len(planes) * step * bits != count * 8 * width:
-            return []
-        made = []
+        count = beside(bits, channel.extent, step, width)
+        if not narrows or self.nest.fill or channel.extent * step * bits != count * 8 * width:
+            return {}
+        made: dict[int, list[Value]] = {first: [] for first in range(0, self.per, step)}
         for k in range(count):
-            some = range(k, len(planes), count)
-            raw = join(self.b, [self.load_raw(planes[c], step) for c in some])
+            some = range(k, channel.extent, count)
             lanes = [
                 [p * one + (c - k) * two for c in some for p in range(step)]
                 for one, two in zip(pixel.tables, channel.tables, strict=True)
             ]
-            made.append(self.value(raw, planes[k], lanes))
+            operands: dict[str, Value] | None = None
+            for first, registers in made.items():
+                at = self.moved(place, first, pixel)
+                planes = [self.moved(at, c, channel) for c in some]
+                raw = join(self.b, [self.load_raw(plane, step) for plane in planes])
+                if operands is None or any(pixel.tables):
+                    operands = self.operands(planes[0].tables, lanes, raw.type.count)
+                registers.append(self.value(raw, planes[0], lanes, operands))
         return made
 
     def _put(self, made: list[Value], place: Place, per: int) -> None:

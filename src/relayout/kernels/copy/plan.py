@@ -26,6 +26,7 @@ __all__ = [
         "LINE_BITS",
         "LONG_ROW_BITS",
         "UNUSUAL_CYCLES",
+        "WORD_BITS",
         "Facts",
         "Plan",
         "Run",
@@ -49,6 +50,7 @@ __all__ = [
 
 LANE_BITS = 128  # of a lane: shuffles that stay within one are cheap on every processor
 LINE_BITS = 8 * LINE
+WORD_BITS = 32  # that bytes are widened to before they are converted to floats
 OWNERSHIP_CYCLES = (
     8  # cycles to read a line from memory only to write it; or to write to memory what is read next
 )

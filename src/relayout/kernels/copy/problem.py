@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from relayout.dtypes import DType
-from relayout.ir.conversions import RECIPROCALS, Steps, encloses
+from relayout.ir.conversions import RECIPROCALS, Steps, multiplies
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
 from relayout.loops import nest as loops
@@ -199,12 +199,12 @@ def _zeros(nests: Sequence[Nest], bits: int) -> tuple[Move, ...]:
 def _with_reciprocals(
     shape: Sequence[tuple[str, int | None]], src: DType, dst: DType
 ) -> list[tuple[str, int | None]]:
-    """The attributes, and bounds of 1 / dst_scale where a kernel may multiply by these in place of dividing.
+    """The attributes, and what a kernel may multiply by in place of dividing by dst_scale.
 
     See :func:`relayout.ir.conversions.rescaled`.
     """
     axes = dict(shape)
-    if "dst_scale" not in axes or not encloses(src, dst, Steps(**dict.fromkeys(axes, True))):
+    if "dst_scale" not in axes or not multiplies(src, dst, Steps(**dict.fromkeys(axes, True))):
         return list(shape)
     return [*shape, *((name, axes["dst_scale"]) for name in RECIPROCALS)]
 

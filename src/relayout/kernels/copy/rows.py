@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from math import log2
 
 from relayout.ir.builder import Operand
-from relayout.ir.types import I8, Value, constant, poison, vector
+from relayout.ir.types import I1, I8, I32, Value, constant, integer, poison, vector
 from relayout.ir.vectors import join_lanes
 from relayout.kernels.copy.base import Kernel, Place, writes
 from relayout.kernels.copy.cost import (
@@ -19,6 +19,7 @@ from relayout.kernels.copy.cost import (
 )
 from relayout.kernels.copy.plan import (
     JOINED_BITS,
+    LANE_BITS,
     LINE_BITS,
     LONG_ROW_BITS,
     Facts,
@@ -49,6 +50,7 @@ MOST_ODD = 8  # vectors after which a row of few elements begins with a vector a
 CLAIMED_BYTES = 8 * LINE  # that are written between asking for a line and writing it
 LEAST_BYTES = 16  # of the shortest piece that asks for a line
 UNROLL = 4  # vectors copied in one turn of the loop
+TOGETHER = 4  # short rows copied in one turn of the loop
 
 
 class RowsPlan(Plan):
@@ -204,6 +206,60 @@ class Rows(Kernel):
         if self.ahead and size >= LEAST_BYTES:
             for at in range(0, size, LINE):
                 self.claim(self.b.gep(place.dst, self.ahead + at))
+
+    def loops(
+        self, left: tuple[Loop, ...], place: Place, body: Callable[[Place], None] | None = None
+    ) -> None:
+        """Loops around a row; short rows several at a time."""
+        one = (
+            len(left) == 1
+            and body in (None, self.body)
+            and left[0] not in (self.plan.blocked, self.plan.shared)
+        )
+        few = self.plan.piece <= LINE_BITS and not self.plan.is_padded and not self.stream
+        if one and few and left[0].extent >= TOGETHER:
+            self._several(left[0], place)
+        else:
+            super().loops(left, place, body)
+
+    def _several(self, loop: Loop, place: Place) -> None:
+        """All turns of the innermost loop, each of which copies a short row."""
+        b, last = self.b, loop.extent - 1
+        hides = self._hides(loop)
+        whole = last // TOGETHER * TOGETHER
+
+        def row(at: Place) -> None:
+            if hides:
+                self._row_and_more(at)
+            else:
+                self.body(at)
+
+        def some(i: Value) -> None:
+            first = self.moved(place, i, loop)
+            for k in range(TOGETHER):
+                row(self.moved(first, k, loop))
+
+        if whole:
+            b.loop(0, whole, TOGETHER, some)
+        for k in range(whole, last):
+            row(self.moved(place, k, loop))
+        self.body(self.moved(place, last, loop))
+
+    def _hides(self, loop: Loop) -> bool:
+        """Whether a row may be stored with what is none of it, because the next row is written over that."""
+        plan, nest = self.plan, self.nest
+        plain = self.what is None and plan.rows.is_straight and not (nest.zero or nest.fill)
+        odd = plan.piece & (plan.piece - 1) and plan.piece % 8 == 0 and plan.piece > LANE_BITS
+        return bool(plain and odd) and loop.dst == plan.piece and self.machine.vector == LINE
+
+    def _row_and_more(self, place: Place) -> None:
+        """A short row and zeros behind it: one vector, of which no more is loaded than the row."""
+        b, size = self.b, self.plan.piece // 8
+        kind = vector(1 << (size - 1).bit_length(), I8)
+        mask = b.bitcast(constant(integer(kind.count), (1 << size) - 1), vector(kind.count, I1))
+        given = place.src, constant(I32, 1), mask, constant(kind, 0)
+        self._claim(place, size)
+        b.store(b.call_value(kind, f"llvm.masked.load.{kind.mangled}.p0", *given), place.dst, 1)
 
     def body(self, place: Place) -> None:
         """One row: whole vectors, then what is left, then the zeros that follow."""

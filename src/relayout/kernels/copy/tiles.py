@@ -18,12 +18,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from relayout.ir.builder import Function, Operand, table
-from relayout.ir.types import I8, I64, PTR, Value, constant, poison, vector
-from relayout.ir.vectors import cut, join_lanes
+from relayout.ir.types import I8, I64, PTR, Value, constant, integer, poison, vector
+from relayout.ir.vectors import cut, join, join_lanes
 from relayout.kernels.copy.base import NOWHERE, PREFETCH_BYTES, Kernel, Place, writes
 from relayout.kernels.copy.cost import PAGE_BYTES
 from relayout.kernels.copy.network import Network
-from relayout.kernels.copy.plan import LANE_BITS, LINE_BITS, Run
+from relayout.kernels.copy.plan import LANE_BITS, LINE_BITS, WORD_BITS, Run
 from relayout.kernels.copy.tiling import StagedPlan, TransposePlan
 from relayout.targets.machine import LINE
 
@@ -422,10 +422,15 @@ class Transpose(Kernel):
         row_loop, column_loop = self.plan.rows.loops[0], self.plan.columns.loops[0]
         net, chunk = tile.network, tile.columns
         per = net.elements
+        dense = self._follow(tile) and valid == tile.rows
         columns: list[list[Value]] = [[] for _ in range(chunk)]
         for first in range(0, tile.rows, per):
             registers = []
             for register in net.rows:
+                if dense:
+                    begin = source(first + len(register) * register[0])
+                    registers.append(self.b.load(self.vector(per), begin, 1))
+                    continue
                 parts = []
                 for row in register:
                     if first + row >= valid:
@@ -443,13 +448,52 @@ class Transpose(Kernel):
                 self._store_short(tile, made, target, valid)
                 return
             for c, column in enumerate(made):
+                if dense:
+                    columns[c] += self._in_turn(column, per // net.columns)
+                    continue
                 for k, part in enumerate(cut(self.b, column, per)):
                     columns[k * net.columns + c].append(part)
         for c, column_parts in list(enumerate(columns))[tile.done : tile.used]:
             pointer, entries = target(c), self.entries(tables, c, column_loop)
             for k, part in enumerate(column_parts):
-                self._store_part(part, pointer, entries, k * per, valid)
+                self._store_part(part, pointer, entries, k * part.type.count, valid)
             self._claim(tile, pointer)
+
+    def _follow(self, tile: Tile) -> bool:
+        """Whether rows follow each other in the source, a lane each, so that registers are loaded whole.
+
+        Lane ``l`` of register ``p`` is row ``lanes * p + l`` then, and so is the p-th element of that lane in
+        a column, which one permutation puts in order::
+
+            0 4 8 .. | 1 5 9 .. | 2 6 10 .. | 3 7 11 ..   ->   0 1 2 3 | 4 5 6 7 | ..
+
+        To put lanes together takes three insertions for a register.
+        """
+        plan, net = self.plan, tile.network
+        plain = plan.kind != "staged" and (self.what is None or plan.late) and not self.nest.pair
+        lane = net.columns * self.nest.read == LANE_BITS == plan.mid * net.columns
+        whole = tile.columns == tile.used == net.columns and net.elements > net.columns
+        follow = plan.rows.is_straight and plan.rows.loop.src == LANE_BITS
+        return plain and lane and whole and follow and self.machine.permutes(plan.mid)
+
+    def _in_turn(self, column: Value, lanes: int) -> list[Value]:
+        """A column whose lanes take turns, in order.
+
+        Bytes that become floats become words by the same permutation, as many as a line of floats takes.
+        """
+        b, count = self.b, column.type.count
+        picks = [k % lanes * (count // lanes) + k // lanes for k in range(count)]
+        what, words = self.what, 8 * count // WORD_BITS
+        if what is None or column.type.bits != 8 or not what.dst.is_float:
+            return [b.shuffle(column, picks)]
+        zeros, signed, parts = constant(column.type, 0), what.src.is_signed, []
+        for first in range(0, count, words):
+            wide = [count] * count
+            wide[3 if signed else 0 :: WORD_BITS // 8] = picks[first : first + words]
+            word = b.bitcast(b.shuffle(column, wide, zeros), vector(words, integer(WORD_BITS)))
+            parts.append(b.ashr(word, WORD_BITS - 8) if signed else word)
+        some = max(1, min(LINE_BITS // self.nest.write, count) // words)
+        return [join(b, parts[k : k + some]) for k in range(0, len(parts), some)]
 
     def _claim(self, tile: Tile, pointer: Value) -> None:
         """Ask for the lines of a column that are written next: below these, or in the strip beside them."""
