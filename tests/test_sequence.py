@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import mmap
 import os
 import threading
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from relayout.primitives import Binary, Convolution, Reorder, Sequence
 from relayout.primitives.memory import ALIGNED, Span, arranged
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.program import Program, Step
+from relayout.tensor import LARGE, allocate
 from strategies import examples
 
 driver = importlib.import_module("relayout.runtime.driver")
@@ -407,8 +409,23 @@ def test_any_constant_that_repeats_in_any_data_type(data):
     kind = rl.dtype(data.draw(st.sampled_from(["f32", "bf16", "s8", "s4"])))
     array = np.broadcast_to(values(1, small), dims).astype(kind.numpy)
     wanted = rl.tensor(values(1, small).astype(kind.numpy)).broadcast_to(dims).desc
-    laid = storages._laid(rl.tensor(array), wanted, "here")
-    np.testing.assert_array_equal(rl.from_buffer(laid, wanted).numpy(), array)
+    laid = rl.Tensor(wanted, allocate(wanted))
+    storages._lay(rl.tensor(array), laid, "here")
+    np.testing.assert_array_equal(laid.numpy(), array)
+
+
+def test_constants_lie_side_by_side():
+    """In one piece of memory, which large pages need."""
+    seq, held = Sequence(), desc("ab", (256, 2048))
+    value = seq.input("x", held)
+    for k in range(3):
+        value = seq.add(Binary("add", held, held), value, np.full((256, 2048), k, np.float32))
+    seq.output(value)
+    run = seq.compile()
+    places = [one.ctypes.data for one in run._schedule.constants.values()]
+    assert np.diff(sorted(places)).tolist() == [held.nbytes] * 2
+    assert min(places) % LARGE == 0 or not hasattr(mmap, "MADV_HUGEPAGE")
+    np.testing.assert_array_equal(run(np.ones((256, 2048), np.float32)), np.full((256, 2048), 4))
 
 
 def test_nothing_is_written_whose_elements_share_places():

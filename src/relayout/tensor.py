@@ -26,8 +26,10 @@ fill.
 
 from __future__ import annotations
 
+import mmap
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from ctypes import addressof, c_char
 from functools import lru_cache
 from itertools import accumulate
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["Tensor", "as_bytes", "from_buffer", "tensor"]
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vectors
+LARGE = 1 << 21  # bytes of a large page
 ADDRESS_BITS = 47  # of what a process can address, on all processors of today
 REMEMBERED = 4096  # pairs of descriptors whose comparison is remembered
 GATHERED = 1 << 20  # 4-bit places that are looked at by index at a time
@@ -796,6 +799,44 @@ def aligned(size: int, zeroed: bool = True) -> NDArray[np.uint8]:
     except (MemoryError, OverflowError, ValueError):  # the last two: sizes that NumPy can't say
         raise TooLarge(f"a buffer of {size} bytes is needed, and the system has no memory for it") from None
     start = -address(raw) % ALIGNMENT
+    return raw[start : start + size]
+
+
+def on_large_pages(sizes: Sequence[int]) -> list[NDArray[np.uint8]]:
+    """Zeroed buffers for what stays and is read often, such as weights: side by side, on large pages.
+
+    Buffers of some megabytes come from memory that the C library has kept, in pages of 4 KiB each of which
+    lies somewhere else. Reading 20 MB of weights takes up to 1.5 times as long there as in pages of 2 MiB.
+    So these are in memory of their own, for which the system is asked for large pages before it is touched.
+
+    Raises
+    ------
+    TooLarge
+        The system has no such memory.
+
+    Examples
+    --------
+    >>> [one.nbytes for one in on_large_pages([100, 0, 8 << 20])]
+    [100, 0, 8388608]
+    """
+    room = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
+    starts = list(accumulate(room, initial=0))
+    whole = _own_pages(starts[-1]) if starts[-1] >= LARGE else aligned(starts[-1])
+    return [whole[start : start + size] for start, size in zip(starts, sizes, strict=False)]
+
+
+def _own_pages(size: int) -> NDArray[np.uint8]:
+    """Zeroed memory of its own that begins on a large page, if the system has such."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return aligned(size)
+    try:
+        memory = mmap.mmap(-1, size + LARGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError, ValueError):
+        raise TooLarge(f"a buffer of {size} bytes is needed, and the system has no memory for it") from None
+    with suppress(OSError):  # a kernel without large pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    raw = np.frombuffer(memory, np.uint8)
+    start = -address(raw) % LARGE
     return raw[start : start + size]
 
 

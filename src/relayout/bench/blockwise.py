@@ -10,7 +10,7 @@ be multiplied by.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import cycle
@@ -29,7 +29,7 @@ from relayout.jit.compile import compiled
 from relayout.runtime.threads import run
 from relayout.targets.machine import host
 from relayout.targets.processors import limited
-from relayout.tensor import Tensor, address, aligned, allocate
+from relayout.tensor import Tensor, address, aligned, allocate, on_large_pages
 
 __all__ = ["CASES", "READING", "Figure", "Product", "figure", "reader"]
 
@@ -131,7 +131,7 @@ def figure(product: Product, threads: int, rounds: int, seconds: float, runtime:
 def reader(size: int, threads: int, copies: int = 1) -> Callable[[], object]:
     """What reads so many bytes, other ones in each of so many calls."""
     size = -(-size // STEP) * STEP
-    whole, target = aligned(size * copies), aligned(64 * threads)
+    (whole,), target = on_large_pages([size * copies]), aligned(64 * threads)
     whole[:] = 1
     operands, places = np.array([size // STEP], np.int64), cycle(range(copies))
 
@@ -176,16 +176,17 @@ def _ours(
         src = rl.tensor(x)
         made = primitives.MatmulNBits(src.desc, weights, block=product.block, source_bits=source_bits)
     first = rl.tensor(codes, made.weights.tag, made.weights.dtype), rl.tensor(scale, made.scale.tag)
-    several = cycle([first, *([_copied(one) for one in first] for _ in range(copies - 1))])
+    several = cycle([_copied(first) for _ in range(copies)])
     out = Tensor(made.dst, allocate(made.dst))
     return lambda: made(src, *next(several), out=out, threads=threads)
 
 
-def _copied(tensor: Tensor) -> Tensor:
-    """The same in memory of its own."""
-    room = allocate(tensor.desc)
-    room[:] = tensor.buffer
-    return Tensor(tensor.desc, room)
+def _copied(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The same as the constants of a network lie."""
+    rooms = on_large_pages([one.buffer.nbytes for one in tensors])
+    for room, one in zip(rooms, tensors, strict=True):
+        room[:] = one.buffer
+    return [Tensor(one.desc, room) for room, one in zip(rooms, tensors, strict=True)]
 
 
 def _in_f32(

@@ -31,7 +31,7 @@ from relayout.primitives.values import Value, bound, signature
 from relayout.reorder.arguments import Argument, check_apart
 from relayout.runtime.driver import ROW, walk
 from relayout.targets.processors import limited
-from relayout.tensor import Tensor, address, aligned, allocate, located
+from relayout.tensor import Tensor, address, aligned, allocate, located, on_large_pages
 
 if TYPE_CHECKING:
     from relayout.runtime.tuning import Choice
@@ -76,7 +76,7 @@ class _Workplace:
     """What one call needs for itself."""
 
     def __init__(self, schedule: Schedule) -> None:
-        self.arena = aligned(schedule.memory.peak, zeroed=False)
+        (self.arena,) = on_large_pages([schedule.memory.peak])
         self.words = aligned(WORD * len(schedule.bases)).view(np.int64)
         self.image = address(self.words)
         others = len(schedule.inputs) + len(schedule.outputs)
@@ -339,9 +339,8 @@ def _again(
     asked: int | None,
 ) -> Run:
     """A run that was pickled or copied."""
-    placed = {}
+    placed = dict(zip(constants, on_large_pages([data.nbytes for data in constants.values()]), strict=True))
     for number, data in constants.items():
-        placed[number] = aligned(data.nbytes, zeroed=False)
         placed[number][:] = data
     return Run(linked(inputs, outputs, items, placed, asked))
 

@@ -31,7 +31,7 @@ from relayout.primitives.reorder import Reorder
 from relayout.primitives.values import Node, Nodes, Value, origin
 from relayout.reorder import reorder
 from relayout.reorder.conversion import Conversion
-from relayout.tensor import Tensor, allocate, from_buffer
+from relayout.tensor import Tensor, check_addresses, from_buffer, on_large_pages
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -248,20 +248,24 @@ def room_of(desc: MemoryDesc) -> int:
 
 def laid_out(sequence: Nodes, items: list[Item]) -> dict[int, NDArray[np.uint8]]:
     """The bytes of those constants that are used, in the descriptors that are wanted."""
-    found: dict[int, NDArray[np.uint8]] = {}
+    wanted: dict[int, tuple[MemoryDesc, str]] = {}
     for item in items:
         for key, storage in item.storages.items():
-            if storage.where == "constant" and storage.number not in found:
-                desc = item.primitive.descs[key]
-                given = sequence.constants[storage.number]
-                found[storage.number] = _laid(given, desc, f"{item.name}: {key}")
-                release(given.buffer)
-    return found
+            if storage.where == "constant" and storage.number not in wanted:
+                wanted[storage.number] = item.primitive.descs[key], f"{item.name}: {key}"
+    for desc, where in wanted.values():
+        check_addresses(desc, where)
+    rooms = on_large_pages([room_of(desc) for desc, _ in wanted.values()])
+    for room, (number, (desc, where)) in zip(rooms, wanted.items(), strict=True):
+        given = sequence.constants[number]
+        _lay(given, Tensor(desc, room), where)
+        release(given.buffer)
+    return dict(zip(wanted, rooms, strict=True))
 
 
-def _laid(given: Tensor, desc: MemoryDesc, where: str) -> NDArray[np.uint8]:
-    """The bytes of a tensor in a descriptor, in memory of their own."""
-    target = Tensor(desc, allocate(desc))
+def _lay(given: Tensor, target: Tensor, where: str) -> None:
+    """Write a tensor in the descriptor of another one, zeroed and its own."""
+    desc = target.desc
     size = desc.required_bytes
     if desc.layout.is_injective() or 0 in desc.dims:
         if desc.nbytes <= ONCE and given.desc.dtype == desc.dtype:
@@ -272,7 +276,6 @@ def _laid(given: Tensor, desc: MemoryDesc, where: str) -> NDArray[np.uint8]:
         target.buffer[:size] = from_buffer(given.buffer, desc).buffer[:size]
     else:
         target.buffer[:size] = _sharing_places(given, desc, where)
-    return target.buffer
 
 
 def _sharing_places(given: Tensor, desc: MemoryDesc, where: str) -> NDArray[np.uint8]:
