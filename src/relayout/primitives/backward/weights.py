@@ -342,7 +342,7 @@ def ways(made: Gradient) -> tuple[Planned, ...]:
 @locked
 def _ways(made: Gradient, machine: Machine, many: int) -> tuple[Planned, ...]:
     from relayout.kernels.conv.arithmetic import FLOATS as REALS
-    from relayout.kernels.conv.gradient import planned
+    from relayout.kernels.conv.gradient_planning import planned
     from relayout.kernels.conv.tile import lanes_of
     from relayout.kernels.conv.weights import weights_of
 
