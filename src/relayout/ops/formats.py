@@ -32,6 +32,7 @@ __all__ = [
     "not_negative",
     "overwritable",
     "target_of",
+    "with_formats",
 ]
 
 TYPES = ("f32", "bf16", "f16", "f8_e4m3", "f8_e5m2", "s32", "s8", "u8")
@@ -78,6 +79,25 @@ def following(src: MemoryDesc, dst: MemoryDesc) -> MemoryDesc:
     same = src.dims == dst.dims
     layout = dense_like(src.layout) if same else Layout(dst.dims, plain(len(dst.dims)))
     return MemoryDesc(dst.dims, dst.dtype, layout)
+
+
+def with_formats(
+    descs: Mapping[str, MemoryDesc], formats: Mapping[str, Any], others: str | None = None
+) -> dict[str, MemoryDesc]:
+    """Descriptors of which each ``any`` has the format of its name, or that of all ``others``.
+
+    Without a format of either kind it stays ``any``.
+
+    >>> import relayout as rl
+    >>> x, y = rl.MemoryDesc((2, 3), "f32", rl.any), rl.MemoryDesc((2, 3), "f32", "ab")
+    >>> with_formats({"src": x, "weights": x, "dst": y}, {"src": "ba", "dst": "ba"})["src"]
+    MemoryDesc('f32:ba:2x3')
+    """
+    found = {name: formats.get(name, others) for name, desc in descs.items() if desc.layout is None}
+    return {
+        name: desc if found.get(name) is None else MemoryDesc(desc.dims, desc.dtype, found[name])
+        for name, desc in descs.items()
+    }
 
 
 def target_of(

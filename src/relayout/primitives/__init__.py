@@ -23,50 +23,51 @@ Every kind is one file, with three things: the class, which checks and chooses; 
 logical indices, in double precision, which is short enough to be believed; and the lowering to kernels.
 Tests join the last two. What all kinds share:
 
-===============  ============================================================================================
-``primitive``    the base: named inputs and outputs, checks, calling
-``backward``     backward primitives, each made from its forward primitive
-``results``      several outputs by name, as they are returned and as ``out`` names them
-``candidates``   what a choice of formats costs: what a planner asks
-``program``      what a primitive is lowered to: parallel regions, one after the other, and their buffers
-``calling``      primitives that are called often are called without Python
-``meaning``      what the axes of arguments must mean
-``sizes``        numbers for each spatial axis, as callers give them
-``post_ops``     the post-ops of :mod:`relayout.ops.post_ops`, where callers look for them
-``native``       definitions in the data types of the arguments, not in double precision
-``elementwise``  operations that are an expression of their inputs
-``custom``       Python functions as primitives
-``pieces``       what concatenation and split share: tensors that are parts of another one
-``products``     what convolution, inner product and matrix product share; their program
-``several``      programs of several products, each of which has a contest of its own
-``recurrence``   the kernel of a recurrence as a part of such a program
-``transposed``   transposed convolutions as convolutions
-``folding``      sums of products in the shape that suits kernels best
-``lowering``     programs of everything computed element by element: kernels compiled, buffers named
-``combining``    programs of pooling, reductions and softmax
-``banded``       programs of resampling, and of gradients of it and of pooling
-``normalizing``  what layer and group normalisation share; their program
-``summing``      statistics of batch normalisation, and sums of gradients, as programs
-``recurrent``    RNN, LSTM and GRU; ``recurrent_program`` is theirs
-``sequence``     many primitives, compiled together and run without Python in between
-``values``       the values between them, as plain data
-``storages``     who writes where
-``schedule``     the calls as rows of machine words
-``images``       these rows on disk, for later processes
-``plain``        primitives and sequences as text, and made of it again
-``memory``       values that are never alive together share memory
-``runner``       calls of a compiled sequence, and times layer by layer
-===============  ============================================================================================
+=====================  ======================================================================================
+``primitive``          the base: named inputs and outputs, checks, calling
+``backward``           backward primitives, each made from its forward primitive
+``results``            several outputs by name, as they are returned and as ``out`` names them
+``candidates``         what a choice of formats costs: what a planner asks
+``program``            what a primitive is lowered to: parallel regions, one after the other, and their buffers
+``calling``            primitives that are called often are called without Python
+``meaning``            what the axes of arguments must mean
+``sizes``              numbers for each spatial axis, as callers give them
+``post_ops``           the post-ops of :mod:`relayout.ops.post_ops`, where callers look for them
+``native``             definitions in the data types of the arguments, not in double precision
+``elementwise``        operations that are an expression of their inputs
+``custom``             Python functions as primitives
+``pieces``             what concatenation and split share: tensors that are parts of another one
+``choosing``           kinds that choose formats, since their kernels read some faster than others
+``products``           convolution, inner product and matrix product as one thing; its program
+``product_primitive``  what the classes of these kinds share
+``several``            programs of several products, each of which has a contest of its own
+``recurrence``         the kernel of a recurrence as a part of such a program
+``transposed``         transposed convolutions as convolutions
+``folding``            sums of products in the shape that suits kernels best
+``lowering``           programs of everything computed element by element: kernels compiled, buffers named
+``combining``          programs of pooling, reductions and softmax
+``banded``             programs of resampling, and of gradients of it and of pooling
+``normalizing``        what layer and group normalisation share; their program
+``summing``            statistics of batch normalisation, and sums of gradients, as programs
+``recurrent``          RNN, LSTM and GRU; ``recurrent_program`` is theirs
+``sequence``           many primitives, compiled together and run without Python in between
+``values``             the values between them, as plain data
+``storages``           who writes where
+``schedule``           the calls as rows of machine words
+``images``             these rows on disk, for later processes
+``plain``              primitives and sequences as text, and made of it again
+``memory``             values that are never alive together share memory
+``runner``             calls of a compiled sequence, and times layer by layer
+=====================  ======================================================================================
 
 What operations mean apart from formats is in :mod:`relayout.ops`.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from relayout.forking import lock as _lock
+from relayout.forking import later as _later
 
 if TYPE_CHECKING:
     from relayout.primitives.backward.batch_normalization import (
@@ -202,13 +203,5 @@ _WHERE = {
 __all__ = [*_WHERE]
 
 
-def __getattr__(name: str) -> Any:
-    """Import a kind when it is first asked for."""
-    if name in _WHERE:
-        with _lock():  # a child that is forked meanwhile must not find it half imported
-            return getattr(import_module(f"relayout.primitives.{_WHERE[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_WHERE])
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = _later(__name__, **_WHERE)

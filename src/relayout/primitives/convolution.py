@@ -11,7 +11,7 @@ with one, two or three spatial axes. What falls outside the source counts as zer
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from relayout.errors import LayoutError, counted
 from relayout.forking import locked
@@ -20,16 +20,40 @@ from relayout.kernels.conv.geometry import Geometry, Sizes
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops import products as ops
 from relayout.ops.checks import check_descs
+from relayout.ops.formats import with_formats
+from relayout.ops.operation import Operation
 from relayout.primitives.meaning import check_data, check_weights
-from relayout.primitives.products import ProductPrimitive, Products, in_f32, weights_format, with_zero_points
+from relayout.primitives.product_primitive import ProductPrimitive, vectors_of
+from relayout.primitives.products import Products, weights_format
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
 
 if TYPE_CHECKING:
     from relayout.primitives.transposed import Transposed
 
-__all__ = ["Convolution", "ImageProducts", "filters_of", "in_three"]
+__all__ = ["Convolution", "ImageProducts", "filters_of", "formats_of_images", "windows_of"]
 
 LEAST_BLOCK = 8  # channels: half a line of f32
+
+
+class Filters(NamedTuple):
+    """What weights say of a convolution."""
+
+    grouped: bool
+    """Whether they have an axis of groups."""
+    groups: int
+    outputs: int
+    inputs: int
+    """Channels of one group."""
+    kernel: tuple[int, ...]
+    """The sizes of the spatial axes."""
+
+
+class Windows(NamedTuple):
+    """How a filter moves over an image: for each spatial axis."""
+
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
 
 
 class ImageProducts(ProductPrimitive):
@@ -43,14 +67,15 @@ class ImageProducts(ProductPrimitive):
         """What is computed, on these descriptors."""
         src, weights, dst = (descs[name] for name in ("src", "weights", "dst"))
         grouped = len(weights.dims) > len(src.dims)
-        bias, scale = in_f32(descs.get("bias")), descs.get("scale")
-        made = self.computes(self.geometry, src, weights, dst, bias, scale, grouped, self.post_ops)
-        return with_zero_points(made, descs) if isinstance(made, Products) else made
+        vectors = vectors_of(descs)
+        return self.computes(
+            self.geometry, src, weights, dst, grouped=grouped, post_ops=self.post_ops, **vectors
+        )
 
     def _formats(self, name: str) -> tuple[str, ...]:
         return formats_of_images(self.descs[name])
 
-    def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
+    def _decided(self, given: Mapping[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """The descriptors with every ``any`` decided.
 
         Source and destination go together: the format that one of them has, the other one gets; where it has
@@ -68,16 +93,40 @@ class ImageProducts(ProductPrimitive):
             written: src.format or _favourite(dst, free),
             "weights": weights or f"{'g' * (len(given['weights'].dims) > len(src.dims))}{plain}",
         }
-        return {
-            name: desc
-            if desc.layout is not None
-            else MemoryDesc(desc.dims, desc.dtype, wanted.get(name, "a"))
-            for name, desc in given.items()
-        }
+        return with_formats(given, wanted, "a")
 
     def _weights_format(self, given: Mapping[str, MemoryDesc]) -> str | None:
         """The format of weights that kernels read fastest; None: there are no kernels."""
         return weights_format(self._as_products(given))
+
+    def _of_images(
+        self,
+        kind: type[Operation],
+        given: Mapping[str, MemoryDesc | None],
+        dst: MemoryDesc | None,
+        filters: Filters,
+        windows: Windows,
+        sizes: Sequence[int],
+        post_ops: Any,
+    ) -> None:
+        """What constructors end with; ``sizes`` are those of the spatial axes of the destination."""
+        src = given["src"]
+        assert src is not None
+        self.geometry = Geometry(
+            src.dims[0],
+            filters.groups,
+            filters.inputs,
+            filters.outputs,
+            in_three(src.dims[2:]),
+            in_three(sizes),
+            in_three(filters.kernel),
+            in_three(windows.strides),
+            in_three(windows.dilation),
+            in_three([front for front, _ in windows.padding], 0),
+        )
+        outputs = filters.groups * filters.outputs
+        dims, attributes = (src.dims[0], outputs, *sizes), windows._asdict()
+        self._complete(kind, given, dst, dims, outputs, post_ops, grouped=filters.grouped, **attributes)
 
 
 class Convolution(ImageProducts):
@@ -165,45 +214,25 @@ class Convolution(ImageProducts):
         needed, optional = {"src": src, "weights": weights}, {"bias": bias, "scale": scale}
         optional |= {"src_zero_point": src_zero_point, "weights_zero_point": weights_zero_point}
         optional |= {"dst_scale": dst_scale, "dst_zero_point": dst_zero_point}
-        grouped, groups, outputs, inputs, kernel = filters_of(
-            self.kind, src, weights, {**optional, "dst": dst}
-        )
-        check_data(self.kind, "dst", dst)
-        spatial = len(kernel)
-        steps = for_each_axis(self.kind, strides, spatial, "strides", 1)
-        gaps = for_each_axis(self.kind, dilation, spatial, "dilation", 1)
-        pads = in_front_and_behind(self.kind, padding, spatial)
+        filters = filters_of(self.kind, src, weights, {**optional, "dst": dst})
+        windows = windows_of(self.kind, filters, strides, dilation, padding)
         sizes = []
-        for axis in range(spatial):
-            room = src.dims[2 + axis] + sum(pads[axis]) - (kernel[axis] - 1) * gaps[axis] - 1
+        for axis, count in enumerate(src.dims[2:]):
+            span = (filters.kernel[axis] - 1) * windows.dilation[axis] + 1
+            room = count + sum(windows.padding[axis]) - span
             if room < 0 and 0 not in (*src.dims, *weights.dims):
                 raise LayoutError(
-                    f"convolution: spatial axis {axis} of src {src} has "
-                    f"{counted(src.dims[2 + axis], 'element')} and "
-                    f"{sum(pads[axis])} of padding; the filter spans {(kernel[axis] - 1) * gaps[axis] + 1}"
+                    f"convolution: spatial axis {axis} of src {src} has {counted(count, 'element')} and "
+                    f"{sum(windows.padding[axis])} of padding; the filter spans {span}"
                 )
-            sizes.append(max(0, room // steps[axis] + 1))
-        self.geometry = Geometry(
-            src.dims[0],
-            groups,
-            inputs,
-            outputs,
-            in_three(src.dims[2:]),
-            in_three(sizes),
-            in_three(kernel),
-            in_three(steps),
-            in_three(gaps),
-            in_three([front for front, _ in pads], 0),
-        )
-        dims = (src.dims[0], groups * outputs, *sizes)
-        windows = {"strides": steps, "dilation": gaps, "padding": pads, "grouped": grouped}
-        self._complete(ops.Convolution, needed | optional, dst, dims, groups * outputs, post_ops, **windows)
+            sizes.append(max(0, room // windows.strides[axis] + 1))
+        self._of_images(ops.Convolution, needed | optional, dst, filters, windows, sizes, post_ops)
 
 
 def filters_of(
     kind: str, src: MemoryDesc, weights: MemoryDesc, others: Mapping[str, MemoryDesc | None]
-) -> tuple[bool, int, int, int, tuple[int, ...]]:
-    """Whether weights have groups, how many, their outputs and inputs, and the spatial sizes of a filter.
+) -> Filters:
+    """What weights say, with all arguments checked but for the sizes of the destination.
 
     Raises
     ------
@@ -229,7 +258,18 @@ def filters_of(
         )
     check_data(kind, "src", src)
     check_weights(kind, "weights", weights, spatial)
-    return grouped, groups, outputs, inputs, tuple(kernel)
+    check_data(kind, "dst", others["dst"])
+    return Filters(grouped, groups, outputs, inputs, tuple(kernel))
+
+
+def windows_of(kind: str, filters: Filters, strides: Any, dilation: Any, padding: Any) -> Windows:
+    """Strides, dilation and padding as callers write them, checked."""
+    spatial = len(filters.kernel)
+    return Windows(
+        for_each_axis(kind, strides, spatial, "strides", 1),
+        for_each_axis(kind, dilation, spatial, "dilation", 1),
+        in_front_and_behind(kind, padding, spatial),
+    )
 
 
 @locked

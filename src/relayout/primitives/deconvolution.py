@@ -15,12 +15,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from relayout.errors import LayoutError, counted
-from relayout.kernels.conv.geometry import Geometry
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops import products as ops
-from relayout.primitives.convolution import ImageProducts, filters_of, in_three
-from relayout.primitives.meaning import check_data
-from relayout.primitives.sizes import for_each_axis, in_front_and_behind
+from relayout.primitives.convolution import ImageProducts, filters_of, windows_of
+from relayout.primitives.sizes import for_each_axis
 from relayout.primitives.transposed import Transposed
 
 __all__ = ["Deconvolution"]
@@ -81,36 +79,18 @@ class Deconvolution(ImageProducts):
         post_ops: Any = (),
     ) -> None:
         needed, optional = {"src": src, "weights": weights}, {"bias": bias, "scale": scale}
-        grouped, groups, outputs, inputs, kernel = filters_of(
-            self.kind, src, weights, {**optional, "dst": dst}
-        )
-        check_data(self.kind, "dst", dst)
-        spatial = len(kernel)
-        steps = for_each_axis(self.kind, strides, spatial, "strides", 1)
-        gaps = for_each_axis(self.kind, dilation, spatial, "dilation", 1)
-        pads = in_front_and_behind(self.kind, padding, spatial)
-        more = for_each_axis(self.kind, output_padding, spatial, "output_padding", 0)
+        filters = filters_of(self.kind, src, weights, {**optional, "dst": dst})
+        windows = windows_of(self.kind, filters, strides, dilation, padding)
+        more = for_each_axis(self.kind, output_padding, len(filters.kernel), "output_padding", 0)
         sizes = []
         for axis, count in enumerate(src.dims[2:]):
-            whole = (count - 1) * steps[axis] + (kernel[axis] - 1) * gaps[axis] + 1 + more[axis]
-            if whole < sum(pads[axis]) and 0 not in (*src.dims, *weights.dims):
+            span = (filters.kernel[axis] - 1) * windows.dilation[axis] + 1
+            whole = (count - 1) * windows.strides[axis] + span + more[axis]
+            lost = sum(windows.padding[axis])
+            if whole < lost and 0 not in (*src.dims, *weights.dims):
                 raise LayoutError(
                     f"deconvolution: spatial axis {axis} of src {src} gives {counted(whole, 'element')}; the "
-                    f"padding takes {sum(pads[axis])} of them away"
+                    f"padding takes {lost} of them away"
                 )
-            sizes.append(max(0, whole - sum(pads[axis])) if count else 0)
-        self.geometry = Geometry(
-            src.dims[0],
-            groups,
-            inputs,
-            outputs,
-            in_three(src.dims[2:]),
-            in_three(sizes),
-            in_three(kernel),
-            in_three(steps),
-            in_three(gaps),
-            in_three([front for front, _ in pads], 0),
-        )
-        dims = (src.dims[0], groups * outputs, *sizes)
-        windows = {"strides": steps, "dilation": gaps, "padding": pads, "grouped": grouped}
-        self._complete(ops.Deconvolution, needed | optional, dst, dims, groups * outputs, post_ops, **windows)
+            sizes.append(max(0, whole - lost) if count else 0)
+        self._of_images(ops.Deconvolution, needed | optional, dst, filters, windows, sizes, post_ops)

@@ -19,9 +19,11 @@ from relayout.kernels.conv.geometry import Geometry
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops import products as ops
 from relayout.ops.checks import check_descs
+from relayout.ops.formats import with_formats
 from relayout.primitives.convolution import formats_of_images
 from relayout.primitives.meaning import check_data, check_weights
-from relayout.primitives.products import ProductPrimitive, Products, in_f32, weights_format, with_zero_points
+from relayout.primitives.product_primitive import ProductPrimitive, vectors_of
+from relayout.primitives.products import Products, weights_format
 
 __all__ = ["InnerProduct"]
 
@@ -94,22 +96,19 @@ class InnerProduct(ProductPrimitive):
         self._complete(ops.InnerProduct, needed | optional, dst, dims, outputs, post_ops)
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products:
-        bias, scale = in_f32(descs.get("bias")), descs.get("scale")
         src, weights, dst = (descs[name] for name in ("src", "weights", "dst"))
-        made = Products(self.geometry, src, weights, dst, bias, scale, False, self.post_ops)
-        return with_zero_points(made, descs)
+        return Products(self.geometry, src, weights, dst, post_ops=self.post_ops, **vectors_of(descs))
 
     def _formats(self, name: str) -> tuple[str, ...]:
         desc = self.descs[name]
         return formats_of_images(desc) if len(desc.dims) > 2 else ("nc",)
 
-    def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
+    def _decided(self, given: Mapping[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """The descriptors with every ``any`` decided; the weights take the order of the source."""
         spatial = len(given["src"].dims) - 2
         plain = ("nc", "nwc", "nhwc", "ndhwc")[spatial]
+        given = with_formats(given, {"src": plain})
         src = given["src"]
-        if src.layout is None:
-            src = given["src"] = MemoryDesc(src.dims, src.dtype, plain)
         wanted = weights_format(self._as_products(given))
         if wanted is None:
             wanted = ("oi", "oiw", "oihw", "oidhw")[spatial]
@@ -119,10 +118,4 @@ class InnerProduct(ProductPrimitive):
             inner = wanted.lstrip("OdhwIi")
             if "I" not in wanted:  # pairs of channels stay together
                 wanted = "O" + "".join(letters[axis] for axis in axes) + inner
-        formats = {"weights": wanted, "dst": "nc"}
-        return {
-            name: desc
-            if desc.layout is not None
-            else MemoryDesc(desc.dims, desc.dtype, formats.get(name, "a"))
-            for name, desc in given.items()
-        }
+        return with_formats(given, {"weights": wanted, "dst": "nc"}, "a")

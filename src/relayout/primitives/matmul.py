@@ -20,7 +20,9 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.ops import products as ops
 from relayout.ops.checks import check_descs
-from relayout.primitives.products import ProductPrimitive, Products, in_f32, weights_format, with_zero_points
+from relayout.ops.formats import with_formats
+from relayout.primitives.product_primitive import ProductPrimitive, vectors_of
+from relayout.primitives.products import Products, weights_format
 
 __all__ = ["Matmul"]
 
@@ -117,35 +119,35 @@ class Matmul(ProductPrimitive):
             src, dst = (_all_rows(descs[name]) for name in ("src", "dst"))
         geometry = Geometry(src.dims[0], groups, k, n, one, one, one, one, one, none)
         grouped = len(weights.dims) == 3
-        bias, scale = in_f32(descs.get("bias")), descs.get("scale")
-        made = Products(
-            geometry, src, weights, dst, bias, scale, grouped, self.post_ops, repeats=True, whole=descs["dst"]
+        return Products(
+            geometry,
+            src,
+            weights,
+            dst,
+            grouped=grouped,
+            post_ops=self.post_ops,
+            repeats=True,
+            whole=descs["dst"],
+            **vectors_of(descs),
         )
-        return with_zero_points(made, descs)
 
     def _formats(self, name: str) -> tuple[str, ...]:
         return ("ab", "ba") if len(self.descs[name].dims) == 2 else ("abc", "acb")
 
-    def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
+    def _decided(self, given: Mapping[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """The descriptors with every ``any`` decided: rows for source and destination."""
         rows = "ab" if len(given["src"].dims) == 2 else "abc"
-        for name in ("src", "dst"):
-            desc = given[name]
-            if desc.layout is None:
-                given[name] = MemoryDesc(desc.dims, desc.dtype, rows)
-        weights = given["weights"]
+        found = with_formats(given, {"src": rows, "dst": rows})
+        weights = found["weights"]
         if weights.layout is None:
-            made = self._as_products(given)
+            made = self._as_products(found)
             text = weights_format(made) if made is not None else None
             if made is None or text is None:
-                given["weights"] = MemoryDesc(weights.dims, weights.dtype, rows)
+                found["weights"] = MemoryDesc(weights.dims, weights.dtype, rows)
             else:
                 filters = MemoryDesc(made.weights.dims, weights.dtype, text)
-                given["weights"] = filters.permute_axes((0, 2, 1) if len(rows) == 3 else (1, 0))
-        return {
-            name: desc if desc.layout is not None else MemoryDesc(desc.dims, desc.dtype, "a")
-            for name, desc in given.items()
-        }
+                found["weights"] = filters.permute_axes((0, 2, 1) if len(rows) == 3 else (1, 0))
+        return with_formats(found, {}, "a")
 
 
 def _as_rows(desc: MemoryDesc) -> MemoryDesc:

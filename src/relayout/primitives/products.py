@@ -8,30 +8,22 @@ image, a matrix product one whose filter has one tap. :class:`Products` says it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from relayout.errors import LayoutError
 from relayout.forking import lock, locked
 from relayout.jit.support import supported
-from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.layout.layout import Layout, plain, spell_dims
-from relayout.ops.checks import check_written
-from relayout.ops.operation import Operation
-from relayout.ops.post_ops import BinaryOp, PostOp, Sum, operands_of, post_ops_for
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import spell_dims
+from relayout.ops.post_ops import BinaryOp, PostOp, Sum, operands_of
 from relayout.primitives.folding import folded
-from relayout.primitives.lowering import before, followed, joined, renamed, reorder_step, zeros_step
-from relayout.primitives.primitive import DEFINITION, Primitive
+from relayout.primitives.lowering import reorder_step, zeros_step
 from relayout.primitives.program import Program, Step
 from relayout.records import replace
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from relayout.kernels.conv.arithmetic import Arithmetic, Zeros
     from relayout.kernels.conv.candidates import Candidate
     from relayout.kernels.conv.depthwise import Depthwise
@@ -39,28 +31,13 @@ if TYPE_CHECKING:
     from relayout.kernels.conv.epilogue import Epilogue, Operand
     from relayout.kernels.conv.geometry import Geometry
     from relayout.kernels.conv.planning import Problem
-    from relayout.primitives.several import Contests
     from relayout.runtime.tuning import Trial
     from relayout.targets.machine import Machine
 
-__all__ = [
-    "Lowered",
-    "ProductPrimitive",
-    "Products",
-    "Ways",
-    "check_vector",
-    "fusable",
-    "in_f32",
-    "products",
-    "ways",
-    "weights_format",
-    "with_zero_points",
-]
+__all__ = ["VECTORS", "Lowered", "Products", "Ways", "fusable", "products", "ways", "weights_format"]
 
 WORD = 4  # bytes of a bias, a scale or a zero point
 VECTORS = ("bias", "scale", "src_zero_point", "weights_zero_point")
-REQUANTISES = {"dst_scale": "div", "dst_zero_point": "add"}
-NARROW = ("bf16", "f16")  # data types of a bias that is converted first
 LINE = 64  # bytes of a cache line
 MEASURABLE = 1e-5  # seconds that a sum of products takes at least for its schedule to be measured
 
@@ -180,29 +157,6 @@ class Sized(Protocol):
     def weights(self) -> MemoryDesc: ...
     @property
     def grouped(self) -> bool: ...
-
-
-class Computed(Protocol):
-    """What :class:`ProductPrimitive` asks of a sum of products, or of several."""
-
-    def fusable(self) -> int:
-        """How many of the post-ops, from the first on, the kernels can do."""
-
-    def lowered(self, schedule: str = "") -> Executable | None:
-        """Its program by the schedule that prints so, else by the estimate."""
-
-    def trial(self) -> Trial[Any, Any] | None:
-        """The contest among its schedules."""
-
-    def estimate(self) -> tuple[float, str] | None:
-        """Seconds, and how it is done; None: there is no kernel."""
-
-
-class Executable(Protocol):
-    """A :class:`Computed`, compiled."""
-
-    def own(self) -> Program:
-        """The program for one primitive, with scratch of its own, which goes when the primitive goes."""
 
 
 @locked
@@ -519,219 +473,3 @@ def _text_of(plan: Direct | Depthwise, problem: Problem, epilogue: Epilogue) -> 
     write = amx_module if plan.arithmetic.tiles else module
     return None if rows is None else partial(write, plan, rows, epilogue)
 
-
-class ProductPrimitive(Primitive):
-    """What the classes of such primitives share; each says in :meth:`_as_products` what it is."""
-
-    _sides: ClassVar[tuple[str, str]] = ("src", "dst")
-    """What kernels read as their source and write as their destination."""
-    _made: Executable | None = None
-    _given: dict[str, MemoryDesc]
-    """The descriptors as they were given, before every ``any`` was decided."""
-    _workings = Primitive._workings | {"_made"}
-
-    def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Any:
-        """The :class:`Computed` on these descriptors; None where it can't be said."""
-        raise NotImplementedError
-
-    def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
-        """The descriptors with every ``any`` decided."""
-        raise NotImplementedError
-
-    def _formats(self, name: str) -> tuple[str, ...]:
-        """The formats that are tried for an argument that the caller has left open."""
-        return ()
-
-    @property
-    def _behind(self) -> tuple[PostOp, ...]:
-        """All that becomes of sums: the post-ops, then the steps of the destination.
-
-        These are post-ops to kernels, whose operands have one element.
-        """
-        rank = len(self.descs[self._sides[1]].dims)
-        found = list(self.post_ops)
-        for name, algorithm in REQUANTISES.items():
-            if name in self.descs:
-                desc = self.descs[name]
-                one = Layout((1,) * rank, plain(rank), offset=desc.layout.offset0)
-                found.append(BinaryOp(algorithm, MemoryDesc(one.dims, desc.dtype, one)))
-        return tuple(found)
-
-    def _alternatives(self) -> list[Self]:
-        free = [name for name in self._sides if self._given[name].layout is None]
-        made = []
-        for texts in product(*map(self._formats, free)):
-            given = dict(self._given)
-            for name, text in zip(free, texts, strict=True):
-                given[name] = MemoryDesc(given[name].dims, given[name].dtype, text)
-            descs = self.descs | self._decided(given)
-            if descs != self.descs:
-                one = copy(self)
-                one.descs = descs
-                made.append(one)
-        return made
-
-    @locked
-    def _cost(self) -> tuple[float, str]:
-        from relayout.primitives.candidates import DEFINED
-        from relayout.reorder.predict import seconds_to_move
-
-        given: Any = self._as_products(self.descs)
-        if given is not None and self._behind != self.post_ops:
-            given = replace(given, post_ops=self._behind)
-        found = None if given is None or not supported() else given.estimate()
-        if given is None or found is None:
-            return self.flops / DEFINED, DEFINITION
-        seconds, how = found
-        moved = 3 * self.descs[self._sides[1]].nbytes if given.fusable() < len(self._behind) else 0
-        seconds = max(seconds, seconds_to_move(self.bytes))
-        seconds += seconds_to_move(moved) if moved else 0.0
-        return seconds, f"machine code: {how}"
-
-    def _complete(
-        self,
-        kind: type[Operation],
-        inputs: Mapping[str, MemoryDesc | None],
-        dst: MemoryDesc | None,
-        dims: tuple[int, ...],
-        outputs: int,
-        post_ops: Any,
-        **attributes: Any,
-    ) -> None:
-        """What all constructors end with: the destination, bias and scales, post-ops, and every ``any``."""
-        given = {name: desc for name, desc in inputs.items() if desc is not None}
-        src, weights = given["src"], given["weights"]
-        if dst is None:
-            dst = MemoryDesc(dims, src.dtype, any_format)
-        if dst.dims != dims:
-            raise LayoutError(
-                f"{self.kind}: dst {dst} must be {spell_dims(dims)}, from src {spell_dims(src.dims)} and "
-                f"weights {spell_dims(weights.dims)}"
-            )
-        check_written(self.kind, dst)
-        check_vector(self.kind, "bias", inputs["bias"], (outputs,), ("f32", "s32", *NARROW))
-        check_vector(self.kind, "scale", inputs["scale"], (1, outputs), ("f32",))
-        check_zero_points(self.kind, inputs, outputs)
-        check_vector(self.kind, "dst_scale", inputs.get("dst_scale"), (1,), ("f32",))
-        zero = inputs.get("dst_zero_point")
-        check_vector(self.kind, "dst_zero_point", zero, (1,), ("s32",))
-        if zero is not None and dst.dtype.is_float:
-            raise LayoutError(f"{self.kind}: dst_zero_point {zero} is for integers, and dst is {dst}")
-        self._given = {**given, "dst": dst}
-        decided = self._decided(dict(self._given))
-        post_ops = post_ops_for(self.kind, post_ops, decided["dst"])
-        dst = decided.pop("dst")
-        self._settle(kind, decided, {"dst": dst}, post_ops, **attributes)
-
-    def _lower(self) -> Program | None:
-        target = self._sides[1]
-        dst, first, every = self.descs[target], self._behind, self._behind
-        after: tuple[PostOp, ...] = ()  # from the first post-op on that the kernel can't do
-        between = dst
-        while True:
-            given = self._as_products({**self.descs, target: between})
-            if given is None:
-                return None
-            given = replace(given, post_ops=first)
-            count = given.fusable()
-            if count == len(first):
-                break
-            first, after = every[:count], every[count:]
-            between = before(dst, after)
-        trial = None if after or self._narrow else given.trial()  # contests know no bias that is converted
-        if trial is not None and trial.winner is not None:
-            self._made = trial.winner
-        else:
-            self._made = given.lowered("" if trial is None else trial.first)
-        if self._made is None:
-            return None
-        self._measure(trial)
-        if not after:
-            return self._own(self._made)
-        made = followed(self._made.own(), between, dst, after, len(operands_of(first)))
-        if made is None:
-            return None
-        made.note += f", then in a pass of their own: {', '.join(map(str, after))}"
-        return self._named(made)
-
-    def _own(self, made: Executable) -> Program:
-        """Its program, of the buffers that are the arguments here."""
-        return self._named(made.own())
-
-    @property
-    def _narrow(self) -> bool:
-        """Whether there is a bias of 16 bits, which kernels read in f32."""
-        return "bias" in self.descs and self.descs["bias"].dtype.name in NARROW
-
-    @property
-    def _names(self) -> dict[str, str]:
-        """For the buffers of a program the names that they have here, where these are others."""
-        names = dict(zip(("src", "dst"), self._sides, strict=True))
-        behind = [name for name in REQUANTISES if name in self.descs]
-        first = len(operands_of(self.post_ops))
-        return names | {f"operand{first + k}": name for k, name in enumerate(behind)}
-
-    def _named(self, program: Program) -> Program:
-        program = renamed(program, self._names)
-        return self._with_bias(program) if self._narrow else program
-
-    @locked
-    def _with_bias(self, program: Program) -> Program:
-        """The bias converted first."""
-        wide, name = in_f32(self.descs["bias"]), "bias in f32"
-        assert wide is not None
-        step = reorder_step(self.descs["bias"], wide, "bias", name)
-        assert step is not None
-        first = Program((step,), {name: wide.nbytes})
-        made = joined(first, renamed(program, {"bias": name}), note=program.note)
-        assert made is not None
-        return made
-
-    def _tried(
-        self, trial: Trial[Any, Any] | Contests, addresses: Mapping[str, int], threads: int | None
-    ) -> bool:
-        names = {mine: name for name, mine in self._names.items()}
-        known = {names.get(name, name): at for name, at in addresses.items()}
-        return super()._tried(trial, known, threads)
-
-    def _take(self, made: Executable) -> None:
-        self._made = made
-        self._program = self._own(made)
-        self._calling = self._often(self._program)
-
-
-def with_zero_points(made: Products, descs: Mapping[str, MemoryDesc]) -> Products:
-    """The same with the zero points among these descriptors."""
-    names = ("src_zero_point", "weights_zero_point")
-    found: dict[str, Any] = {name: descs[name] for name in names if name in descs}
-    return replace(made, **found) if found else made
-
-
-def in_f32(bias: MemoryDesc | None) -> MemoryDesc | None:
-    """A bias as kernels read it."""
-    if bias is None or bias.dtype.name not in NARROW:
-        return bias
-    return MemoryDesc(bias.dims, "f32", "a")
-
-
-def check_zero_points(kind: str, inputs: Mapping[str, MemoryDesc | None], outputs: int) -> None:
-    """Zero points belong to integers: one to the source, one or one for each output channel to weights."""
-    for name, sizes in (("src_zero_point", (1,)), ("weights_zero_point", (1, outputs))):
-        desc, side = inputs.get(name), name.partition("_")[0]
-        check_vector(kind, name, desc, sizes, ("s32",))
-        given = inputs[side]
-        if desc is not None and given is not None and given.dtype.is_float:
-            raise LayoutError(f"{kind}: {name} {desc} is for integers, and {side} is {given}")
-
-
-def check_vector(
-    kind: str, name: str, desc: MemoryDesc | None, sizes: tuple[int, ...], kinds: tuple[str, ...]
-) -> None:
-    """Bias and scales are dense vectors."""
-    if desc is None:
-        return
-    if len(desc.dims) != 1 or desc.dims[0] not in sizes or desc.dtype.name not in kinds:
-        counts, types = (" or ".join(map(str, several)) for several in (sizes, kinds))
-        raise LayoutError(f"{kind}: {name} {desc} must be a vector of {counts} {types}")
-    if desc.layout is not None and desc.strides != (1,) and desc.dims != (1,):
-        raise LayoutError(f"{kind}: {name} {desc} must be dense")

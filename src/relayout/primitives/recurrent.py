@@ -46,8 +46,7 @@ innermost (``ldOIg16o2i``) where the processor multiplies pairs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from copy import copy
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from relayout.errors import LayoutError, Unsupported
@@ -57,15 +56,13 @@ from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
 from relayout.ops import recurrent as ops
 from relayout.ops.checks import check_descs, check_written
-from relayout.ops.formats import finite
+from relayout.ops.formats import finite, with_formats
 from relayout.ops.functions import Function
 from relayout.ops.recurrent import ACTIVATIONS, DIRECTIONS, GATES, LINEAR, MULTIPLIED, Workspace
 from relayout.ops.slopes import SLOPES
-from relayout.primitives.primitive import DEFINITION, Primitive
+from relayout.primitives.choosing import Choosing
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from relayout.primitives.program import Program
 
 __all__ = ["AUGRU", "GRU", "LBRAUGRU", "LBRGRU", "LSTM", "Recurrent", "VanillaRNN"]
@@ -91,7 +88,7 @@ FORMATS = {
 """What ``any`` is where nothing else decides."""
 
 
-class Recurrent(Primitive):
+class Recurrent(Choosing):
     """What the recurrent primitives share; see the subclasses.
 
     Attributes
@@ -104,7 +101,6 @@ class Recurrent(Primitive):
 
     operation: ops.Recurrent
     cell_kind: ClassVar[str] = ""
-    _given: dict[str, MemoryDesc]
 
     def _decide(
         self,
@@ -251,35 +247,19 @@ class Recurrent(Primitive):
             steps, rows, _ = source.layout.ladders
             inside = steps and rows and abs(steps[0].stride) < abs(rows[0].stride)
             formats["dst_layer"] = "ntc" if inside else "tnc"
-        return {
-            name: desc if desc.layout is not None else MemoryDesc(desc.dims, desc.dtype, formats[name])
-            for name, desc in given.items()
-        }
+        return with_formats(given, formats)
 
-    def _alternatives(self) -> list[Self]:
-        made: list[Self] = []
-        for source in ("tnc", "ntc"):
-            given = dict(self._given)
-            for name in ("src_layer", "dst_layer"):
-                if given[name].layout is None:
-                    given[name] = MemoryDesc(given[name].dims, given[name].dtype, source)
-            descs = self._decided(given)
-            if descs != self.descs and all(descs != other.descs for other in made):
-                one = copy(self)
-                one.descs = descs
-                made.append(one)
-        return made
+    def _choices(self) -> Iterable[Mapping[str, str]]:
+        return [{"src_layer": text, "dst_layer": text} for text in ("tnc", "ntc")]
 
     # -- what primitives give -------------------------------------------------------------------------------
 
     @locked
-    def _cost(self) -> tuple[float, str]:
-        from relayout.primitives.candidates import DEFINED
+    def _estimate(self) -> tuple[float, str] | None:
         from relayout.primitives.recurrent_program import costs
 
         empty = any(0 in desc.dims for desc in self.descs.values())
-        found = costs(self) if supported() and not empty else None
-        return (self.flops / DEFINED, DEFINITION) if found is None else found
+        return None if empty else costs(self)
 
     @locked
     def _lower(self) -> Program | None:

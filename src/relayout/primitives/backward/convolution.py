@@ -60,7 +60,7 @@ class DataGradient(Backward, ImageProducts):
                 check_data(self.kind, name, desc)
         check_floats(self.kind, forward, given)
         self._given = given
-        decided = self._decided(dict(given))
+        decided = self._decided(given)
         found = {"diff_src": decided.pop("diff_src")}
         post_ops = post_ops_for(self.kind, post_ops, found["diff_src"])
         self._settle(self.means, decided, found, post_ops, **forward.operation.attributes)

@@ -12,6 +12,8 @@ the images, added up in a fixed order: the bits are the same for all numbers of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward import convolution_weights as ops
 from relayout.primitives.backward.weights import Gradient, WeightsBackward
@@ -54,6 +56,6 @@ class ConvolutionBackwardWeights(WeightsBackward):
     means = ops.ConvolutionBackwardWeights
     forward: Convolution
 
-    def _as_gradient(self, descs: dict[str, MemoryDesc]) -> Gradient:
+    def _as_gradient(self, descs: Mapping[str, MemoryDesc]) -> Gradient:
         src, diff_dst, diff_weights = (descs[name] for name in ("src", "diff_dst", "diff_weights"))
         return Gradient(self.forward.geometry, src, diff_dst, diff_weights, self.forward.operation.grouped)

@@ -6,10 +6,12 @@ convolution's, whose source is what is the gradient of the destination here, and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward import deconvolution as ops
+from relayout.ops.formats import with_formats
 from relayout.primitives.backward.convolution import EXCHANGED, DataGradient
 from relayout.primitives.backward.weights import Gradient, WeightsBackward, weights_gradient, weights_written
 from relayout.primitives.deconvolution import Deconvolution
@@ -90,16 +92,15 @@ class DeconvolutionBackwardWeights(WeightsBackward):
     means = ops.DeconvolutionBackwardWeights
     forward: Deconvolution
 
-    def _as_gradient(self, descs: dict[str, MemoryDesc]) -> Gradient:
+    def _as_gradient(self, descs: Mapping[str, MemoryDesc]) -> Gradient:
         grouped, geometry = self.forward.operation.grouped, self.forward.geometry.exchanged
         src, diff_dst, weights = (descs[name] for name in ("diff_dst", "src", "diff_weights"))
         return Gradient(geometry, src, diff_dst, exchanged(weights, grouped), grouped)
 
-    def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
-        weights = given["diff_weights"]
-        if weights.layout is None:
+    def _decided(self, given: Mapping[str, MemoryDesc]) -> dict[str, MemoryDesc]:
+        if given["diff_weights"].layout is None:
             text = weights_written(self._as_gradient(given)).translate(EXCHANGED)
-            given = {**given, "diff_weights": MemoryDesc(weights.dims, weights.dtype, text)}
+            given = with_formats(given, {"diff_weights": text})
         return super()._decided(given)
 
     def _program_of(self, made: Gradient, schedule: str) -> Program | None:

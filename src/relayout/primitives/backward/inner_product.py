@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import Layout, plain
 from relayout.ops.backward import inner_product as ops
+from relayout.ops.formats import with_formats
 from relayout.primitives.backward.base import Backward
 from relayout.primitives.backward.weights import Gradient, WeightsBackward, check_floats
 from relayout.primitives.inner_product import InnerProduct
@@ -64,7 +66,7 @@ class InnerProductBackwardWeights(WeightsBackward):
     means = ops.InnerProductBackwardWeights
     forward: InnerProduct
 
-    def _as_gradient(self, descs: dict[str, MemoryDesc]) -> Gradient:
+    def _as_gradient(self, descs: Mapping[str, MemoryDesc]) -> Gradient:
         src, diff_dst, diff_weights = (descs[name] for name in ("src", "diff_dst", "diff_weights"))
         return Gradient(self.forward.geometry, src, diff_dst, diff_weights)
 
@@ -112,9 +114,7 @@ class InnerProductBackwardData(Backward):
         }
         check_floats(self.kind, forward, given)
         formats = {"diff_dst": "nc", "diff_src": CHANNELS_LAST[len(forward.src.dims)]}
-        for name, text in formats.items():
-            if given[name].layout is None:
-                given[name] = MemoryDesc(given[name].dims, given[name].dtype, text)
+        given = with_formats(given, formats)
         if given["weights"].layout is None:
             given["weights"] = _favourite(given["weights"], given["diff_dst"], given["diff_src"])
         diff_src = given.pop("diff_src")

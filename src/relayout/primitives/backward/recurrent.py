@@ -21,6 +21,7 @@ products write: ``ldigo``, ``ldio`` and ``ldgo``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from relayout.errors import LayoutError
@@ -28,8 +29,9 @@ from relayout.forking import locked
 from relayout.jit.support import supported
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward.recurrent import RecurrentBackward
+from relayout.ops.formats import with_formats
 from relayout.primitives.backward.base import Backward
-from relayout.primitives.primitive import DEFINITION
+from relayout.primitives.choosing import Choosing
 from relayout.primitives.recurrent import (
     AUGRU,
     FLOATS,
@@ -55,10 +57,9 @@ __all__ = [
 ]
 
 READ = ("src_layer", "attention", "weights_layer", "weights_iter", "weights_peephole", "weights_projection")
-LEFT_OUT = ("diff_dst_layer", "diff_dst_iter", "diff_dst_iter_c")
 
 
-class GradientsOfLayers(Backward):
+class GradientsOfLayers(Backward, Choosing):
     """What the backward primitives share."""
 
     operation: RecurrentBackward
@@ -109,7 +110,7 @@ class GradientsOfLayers(Backward):
         return given.get(name) is False
 
     @locked
-    def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
+    def _decided(self, given: Mapping[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """Every ``any``: weights as kernels read them; all else as it is written plainly."""
         from relayout.primitives.backward.recurrent_program import packed
 
@@ -119,19 +120,17 @@ class GradientsOfLayers(Backward):
             from relayout.targets.machine import host
 
             formats |= packed(lanes_of(host()))
-        return {
-            name: desc if desc.layout is not None else MemoryDesc(desc.dims, desc.dtype, formats[name])
-            for name, desc in given.items()
-        }
+        return with_formats(given, formats)
+
+    def _choices(self) -> tuple[Mapping[str, str], ...]:
+        return ()
 
     @locked
-    def _cost(self) -> tuple[float, str]:
+    def _estimate(self) -> tuple[float, str] | None:
         from relayout.primitives.backward.recurrent_program import costs
-        from relayout.primitives.candidates import DEFINED
 
         empty = any(0 in desc.dims for desc in self.descs.values())
-        found = costs(self) if supported() and not empty else None
-        return (self.flops / DEFINED, DEFINITION) if found is None else found
+        return None if empty else costs(self)
 
     @locked
     def _lower(self) -> Program | None:

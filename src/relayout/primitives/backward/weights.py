@@ -12,7 +12,6 @@ writes the format that forward convolutions read fastest; anything else is reord
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import product
@@ -24,18 +23,17 @@ from relayout.jit.support import supported
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
+from relayout.ops.formats import with_formats
 from relayout.ops.operation import Operation
 from relayout.primitives.backward.base import Backward
+from relayout.primitives.choosing import Choosing
 from relayout.primitives.convolution import formats_of_images
 from relayout.primitives.lowering import joined, renamed, reorder_step
-from relayout.primitives.primitive import DEFINITION
 from relayout.primitives.products import MEASURABLE
 from relayout.primitives.program import Program, Step
 from relayout.primitives.reduction import Reduction
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from relayout.kernels.conv.arithmetic import Arithmetic
     from relayout.kernels.conv.geometry import Geometry
     from relayout.kernels.conv.gradient import Plan
@@ -81,13 +79,12 @@ def check_floats(kind: str, forward: Primitive, descs: Mapping[str, MemoryDesc])
             raise Unsupported(f"{kind}: {name} {desc} must be one of {', '.join(FLOATS)}")
 
 
-class WeightsBackward(Backward):
+class WeightsBackward(Backward, Choosing):
     """Base of the kinds; a subclass says what it means, and in :meth:`_as_gradient` what it computes."""
 
     means: ClassVar[type[Operation]]
     forward: Any
-    _given: dict[str, MemoryDesc]
-    """The descriptors as they were given, before every ``any`` was decided."""
+    _sides = ("src", "diff_dst")
 
     def __init__(
         self,
@@ -110,31 +107,27 @@ class WeightsBackward(Backward):
             raise Unsupported(f"{self.kind}: the forward primitive has no bias, so there is no diff_bias")
         check_floats(self.kind, forward, given)
         self._given = given
-        decided = self._decided(dict(given))
+        decided = self._decided(given)
         names = [name for name in decided if name.startswith("diff_w") or name == "diff_bias"]
         outputs = {name: decided.pop(name) for name in names}
         self._settle(self.means, decided, outputs, **forward.operation.attributes)
 
-    def _as_gradient(self, descs: dict[str, MemoryDesc]) -> Gradient:
+    def _as_gradient(self, descs: Mapping[str, MemoryDesc]) -> Gradient:
         """What is computed, on these descriptors."""
         raise NotImplementedError
 
     def _formats(self, name: str) -> tuple[str, ...]:
-        """The formats worth trying for an input, the best one first."""
         desc = self._given[name]
         return formats_of_images(desc) if len(desc.dims) > 2 else ("nc",)
 
-    def _decided(self, given: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
+    def _decided(self, given: Mapping[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """The descriptors with every ``any`` decided; an input follows the other one's format if it can."""
         src, diff_dst = given["src"], given["diff_dst"]
         wanted: dict[str, Any] = {"diff_weights": weights_read(self._as_gradient(given)), "diff_bias": "a"}
         for name, other in (("src", diff_dst), ("diff_dst", src)):
             formats = self._formats(name)
             wanted[name] = other.format if other.format in formats else formats[0]
-        return {
-            name: desc if desc.layout is not None else MemoryDesc(desc.dims, desc.dtype, wanted[name])
-            for name, desc in given.items()
-        }
+        return with_formats(given, wanted)
 
     def _lower(self) -> Program | None:
         made = self._as_gradient(self.descs)
@@ -157,30 +150,15 @@ class WeightsBackward(Backward):
         """The program of the gradient of weights, of buffers with the names of arguments."""
         return weights_gradient(made, schedule)
 
-    def _alternatives(self) -> list[Self]:
-        free = [name for name in ("src", "diff_dst") if self._given[name].layout is None]
-        made = []
-        for texts in product(*map(self._formats, free)):
-            given = dict(self._given)
-            for name, text in zip(free, texts, strict=True):
-                given[name] = MemoryDesc(given[name].dims, given[name].dtype, text)
-            descs = self._decided(given)
-            if descs != self.descs:
-                one = copy(self)
-                one.descs = descs
-                made.append(one)
-        return made
-
     @locked
-    def _cost(self) -> tuple[float, str]:
-        from relayout.primitives.candidates import DEFINED
+    def _estimate(self) -> tuple[float, str] | None:
         from relayout.reorder.predict import seconds_to_move
         from relayout.runtime.clock import cycles_per_second
 
         made = self._as_gradient(self.descs)
-        several = ways(made) if supported() else ()
+        several = ways(made)
         if not several:
-            return self.flops / DEFINED, DEFINITION
+            return None
         found = several[0]
         moved = sum(getattr(made, name).nbytes + getattr(found, name).nbytes for name in found.before)
         if not found.direct(made.diff_weights):
