@@ -38,9 +38,9 @@ from relayout.bench.peers.primitives.contestant import Computation
 from relayout.bench.primitives import NETWORKS, PEAK, QUICK, Result, Task, measured, tasks
 from relayout.bench.primitives_report import Report, as_json
 from relayout.cli import application
+from relayout.ir.dots import INSTRUCTIONS
 from relayout.jit.compile import _target, assemble, available
 from relayout.kernels.conv.amx import KINDS
-from relayout.kernels.conv.dot import NEON
 from relayout.targets.machine import llvm, machine
 from strategies import examples
 
@@ -149,8 +149,9 @@ class TestPeak:
     @pytest.mark.parametrize("instruction", peak.INSTRUCTIONS)
     def test_is_of_its_instruction(self, instruction):
         others = {"vpdpbssd": "arrowlake", **dict.fromkeys(KINDS, "sapphirerapids")}
-        triple = f"{'aarch64' if instruction in NEON else 'x86_64'}-unknown-linux-gnu"
-        target = machine("neoverse-v1" if instruction in NEON else others.get(instruction, "znver4"), triple)
+        arm = instruction in INSTRUCTIONS and INSTRUCTIONS[instruction].arm
+        triple = f"{'aarch64' if arm else 'x86_64'}-unknown-linux-gnu"
+        target = machine("neoverse-v1" if arm else others.get(instruction, "znver4"), triple)
         code = _target(target, 2).emit_assembly(llvm().parse_assembly(peak.ir(target, instruction)))
         chains = 4 if instruction in KINDS else peak.CHAINS
         assert code.count({"fma": "vfmadd"}.get(instruction, instruction)) == chains

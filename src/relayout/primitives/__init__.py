@@ -28,7 +28,7 @@ Tests join the last two. What all kinds share:
 ``backward``           backward primitives, each made from its forward primitive
 ``results``            several outputs by name, as they are returned and as ``out`` names them
 ``candidates``         what a choice of formats costs: what a planner asks
-``program``            what a primitive is lowered to: parallel regions, one after the other, and their buffers
+``program``            what a primitive is lowered to: parallel regions in order, and their buffers
 ``calling``            primitives that are called often are called without Python
 ``meaning``            what the axes of arguments must mean
 ``sizes``              numbers for each spatial axis, as callers give them
@@ -201,7 +201,6 @@ _WHERE = {
 }
 
 __all__ = [*_WHERE]
-
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = _later(__name__, **_WHERE)

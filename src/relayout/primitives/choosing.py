@@ -1,4 +1,4 @@
-"""Primitives that choose formats: kinds that compute much, whose kernels read some formats faster than others.
+"""Primitives that choose formats: kinds that compute much, and read some formats faster than others.
 
 Where time is that of reading and writing, ``any`` follows the formats that are given
 (:mod:`relayout.ops.formats`). Convolutions, products of matrices, recurrent layers and their gradients ask

@@ -12,11 +12,9 @@ One operand holds weights, unsigned; the other one limbs of the source, signed. 
 
 from __future__ import annotations
 
+from relayout.ir import dots
 from relayout.ir.builder import Builder
-from relayout.ir.types import I8, I16, Value, vector
-from relayout.kernels.conv.arithmetic import QUADS
-from relayout.kernels.conv.dot import INSTRUCTIONS, NEON, PAIR_PRODUCTS
-from relayout.kernels.conv.dot import declared as declaration
+from relayout.ir.types import I16, Value, vector
 from relayout.targets.machine import Machine
 
 __all__ = ["by_zero", "declared", "dot", "has_dots"]
@@ -34,7 +32,7 @@ def has_dots(machine: Machine) -> bool:
 
 def declared(machine: Machine) -> str:
     """The line that a module begins with; empty where no instruction is to be declared."""
-    return declaration(QUADS, machine.vector // 4) + "\n" if has_dots(machine) else ""
+    return dots.declared("vpdpbusd", machine.vector // 4) + "\n" if has_dots(machine) else ""
 
 
 def dot(b: Builder, sums: Value, codes: Value, limbs: Value, bits: int) -> Value:
@@ -49,11 +47,9 @@ def dot(b: Builder, sums: Value, codes: Value, limbs: Value, bits: int) -> Value
     """
     machine: Machine = b.machine
     if has_dots(machine):
-        return b.call_value(sums.type, INSTRUCTIONS["vpdpbusd", sums.type.count], sums, codes, limbs)
+        return dots.dot(b, "vpdpbusd", sums, codes, limbs)
     if machine.is_arm and bits == 4 and machine.has("dotprod"):
-        bytes_ = vector(4 * sums.type.count, I8)
-        one, two = b.bitcast(codes, bytes_), b.bitcast(limbs, bytes_)
-        return b.call_value(sums.type, NEON["sdot"], sums, one, two)
+        return dots.dot(b, "sdot", sums, codes, limbs)
     if machine.triple.startswith(("x86_64", "i686")):
         return _by_pairs(b, sums, codes, limbs)
     for k in range(4):
@@ -71,16 +67,13 @@ def by_zero(b: Builder, points: Value, sums: Value) -> Value:
     machine: Machine = b.machine
     if not machine.triple.startswith(("x86_64", "i686")):
         return b.mul(points, sums)
-    pairs = vector(2 * sums.type.count, I16)
-    name = PAIR_PRODUCTS[sums.type.count]
-    return b.call_value(sums.type, name, b.bitcast(points, pairs), b.bitcast(sums, pairs))
+    return dots.pair_products(b, points, sums)
 
 
 def _by_pairs(b: Builder, sums: Value, codes: Value, limbs: Value) -> Value:
     """Even bytes of each word, then odd ones, as pairs of s16."""
     pairs = vector(2 * sums.type.count, I16)
     one, two = b.bitcast(codes, pairs), b.bitcast(limbs, pairs)
-    name = PAIR_PRODUCTS[sums.type.count]
-    even = b.call_value(sums.type, name, b.and_(one, 0xFF), b.ashr(b.shl(two, 8), 8))
-    odd = b.call_value(sums.type, name, b.lshr(one, 8), b.ashr(two, 8))
+    even = dots.pair_products(b, b.and_(one, 0xFF), b.ashr(b.shl(two, 8), 8))
+    odd = dots.pair_products(b, b.lshr(one, 8), b.ashr(two, 8))
     return b.add(sums, b.add(even, odd))

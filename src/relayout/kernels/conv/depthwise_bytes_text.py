@@ -21,13 +21,14 @@ from typing import NamedTuple
 
 from relayout.dtypes import dtype
 from relayout.ir.builder import Function
+from relayout.ir.dots import dot
 from relayout.ir.types import I8, I32, PTR, Value, constant, vector
 from relayout.ir.vectors import Piece, join, load_pieces, store_pieces
 from relayout.kernels.conv.arithmetic import QUADS, Arithmetic
 from relayout.kernels.conv.depthwise import Kind
 from relayout.kernels.conv.depthwise_bytes import FOUR, LANES, DepthwiseBytes, quads
 from relayout.kernels.conv.depthwise_text import BARRIER, DepthwiseModule, DepthwiseTile
-from relayout.kernels.conv.dot import INSTRUCTIONS, declared
+from relayout.kernels.conv.dot import declared
 from relayout.kernels.conv.epilogue import Epilogue, Writer
 from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.module import Vectors
@@ -35,7 +36,6 @@ from relayout.kernels.conv.tile import COUNTS
 
 __all__ = ["bytes_module"]
 
-DOT = INSTRUCTIONS["vpdpbusd", LANES]
 SUM, QUAD = vector(LANES, I32), vector(FOUR * LANES, I8)
 MOST = 64  # lanes of what is written at once
 SIGN = -128  # the bit that tells u8 from s8
@@ -73,7 +73,7 @@ def _zero(b: Function, plan: DepthwiseBytes) -> Value:
 
 def _dot(b: Function, sums: Value, quad: Value, weights: Value) -> Value:
     """Fours of products added to sums."""
-    return b.call_value(SUM, DOT, sums, b.bitcast(quad, SUM), b.bitcast(weights, SUM))
+    return dot(b, QUADS.dot, sums, quad, weights)
 
 
 # -- weights ------------------------------------------------------------------------------------------------

@@ -8,69 +8,29 @@ What a tile does with a vector of weights and an element of the source depends o
     fours        sum += x0 * w0 + ... + x3 * w3     in each lane four neighbouring bytes
 
 ``x`` is an element of the source, or the neighbours that are multiplied at once, in all lanes. Registers of
-neighbours have the type of 32-bit words: they are loaded, spread and compared as words, and only the
-instruction looks at their parts.
+neighbours have the type of words of 32 bits, and :mod:`relayout.ir.dots` has the instructions that look at
+their parts.
 """
 
 from __future__ import annotations
 
 from relayout.dtypes import dtype
+from relayout.ir import dots
 from relayout.ir.builder import Builder
 from relayout.ir.conversions import convert
-from relayout.ir.types import BFLOAT, FLOAT, I8, I16, I32, Value, constant, integer, poison, vector
+from relayout.ir.types import FLOAT, I32, Value, constant, integer, poison, vector
 from relayout.kernels.conv.arithmetic import QUADS, Arithmetic
 
-__all__ = ["INSTRUCTIONS", "NEON", "PAIR_PRODUCTS", "Dot", "declared"]
-
-PAIR_PRODUCTS = {
-    4: "llvm.x86.sse2.pmadd.wd",
-    8: "llvm.x86.avx2.pmadd.wd",
-    16: "llvm.x86.avx512.pmaddw.d.512",
-}
-"""Products of pairs, added up: what x86 processors have for it, by the number of sums."""
+__all__ = ["Dot", "declared"]
 
 REPEATED = {1: 0x01010101, 2: 0x00010001}  # by the bytes of an element, 1 in each of a word
 SIZE = 16  # bytes of a register of AArch64
 
-INSTRUCTIONS = {
-    ("vpdpbusd", 4): "llvm.x86.avx512.vpdpbusd.128",
-    ("vpdpbusd", 8): "llvm.x86.avx512.vpdpbusd.256",
-    ("vpdpbusd", 16): "llvm.x86.avx512.vpdpbusd.512",
-    ("vdpbf16ps", 4): "llvm.x86.avx512bf16.dpbf16ps.128",
-    ("vdpbf16ps", 8): "llvm.x86.avx512bf16.dpbf16ps.256",
-    ("vdpbf16ps", 16): "llvm.x86.avx512bf16.dpbf16ps.512",
-    ("vpdpbssd", 8): "llvm.x86.avx2.vpdpbssd.256",
-}
-"""Instructions of x86 that add products to sums, by the number of sums."""
-
-NEON = {
-    "sdot": "llvm.aarch64.neon.sdot.v4i32.v16i8",
-    "usdot": "llvm.aarch64.neon.usdot.v4i32.v16i8",
-    "bfdot": "llvm.aarch64.neon.bfdot.v4f32.v8bf16",
-    "smmla": "llvm.aarch64.neon.smmla.v4i32.v16i8",
-    "usmmla": "llvm.aarch64.neon.usmmla.v4i32.v16i8",
-    "bfmmla": "llvm.aarch64.neon.bfmmla",
-}
-"""Those of AArch64, of registers of four sums."""
-
 
 def declared(arithmetic: Arithmetic, lanes: int) -> str:
-    """The declaration of an instruction; empty where there is none.
-
-    LLVM knows its intrinsics undeclared, but not by types that they had in earlier versions: the operands of
-    ``vpdpbusd`` are vectors of bytes as of LLVM 22, and were of words. A declaration with words serves all.
-
-    >>> from relayout.kernels.conv.arithmetic import QUADS
-    >>> declared(QUADS, 16)
-    'declare <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32>, <16 x i32>, <16 x i32>)'
-    """
-    if arithmetic.tiles and arithmetic.sums == "s32":
-        arithmetic = QUADS  # which add up their weights
-    if (arithmetic.dot, lanes) not in INSTRUCTIONS:
-        return ""
-    sums = vector(lanes, FLOAT if arithmetic.sums == "f32" else I32)
-    factor = vector(2 * lanes, BFLOAT) if arithmetic.operand == "bf16" else vector(lanes, I32)
-    return f"declare {sums} @{INSTRUCTIONS[arithmetic.dot, lanes]}({sums}, {factor}, {factor})"
+    """The declaration of what an arithmetic multiplies by; empty where there is none."""
+    tiles_of_bytes = arithmetic.tiles and arithmetic.sums == "s32"  # whose weights are added up by vectors
+    return dots.declared(QUADS.dot if tiles_of_bytes else arithmetic.dot, lanes)
 
 
 class Dot:
@@ -153,43 +113,8 @@ class Dot:
 
     def add(self, x: Value, y: Value, total: Value) -> Value:
         """``total + x * y`` in each lane, of neighbours the sum of all products."""
-        b, how, lanes = self.b, self.arithmetic, self.lanes
-        if how.depth == 1:
-            return b.fmuladd(x, y, total)
-        if how.dot in NEON:
-            return self._on_arm(x, y, total)
-        if how.dot:
-            name = INSTRUCTIONS[how.dot, lanes]
-            if how.operand == "bf16":
-                x, y = (b.bitcast(one, vector(2 * lanes, BFLOAT)) for one in (x, y))
-            return b.call_value(self.sum, name, total, x, y)
-        x, y = (b.bitcast(one, vector(2 * lanes, I16)) for one in (x, y))
-        if b.machine.triple.startswith("x86_64"):
-            return b.add(total, b.call_value(self.sum, PAIR_PRODUCTS[lanes], x, y))
-        for half in (0, 1):
-            picks = range(half, 2 * lanes, 2)
-            one, two = (b.sext(b.shuffle(value, picks), I32) for value in (x, y))
-            total = b.add(total, b.mul(one, two))
-        return total
-
-    def _on_arm(self, x: Value, y: Value, total: Value) -> Value:
-        """By an instruction of AArch64; elsewhere, where tests ask for it, by what it does."""
-        b, how = self.b, self.arithmetic
-        parts = vector(SIZE // how.element, BFLOAT if how.operand == "bf16" else I8)
-        if b.machine.is_arm:
-            return b.call_value(self.sum, NEON[how.dot], total, b.bitcast(x, parts), b.bitcast(y, parts))
-        x, y = (b.bitcast(one, parts.of(integer(8 * how.element))) for one in (x, y))
-        rows = [lane // 2 if how.paired else lane for lane in range(self.lanes)]
-        columns = [lane % 2 if how.paired else lane for lane in range(self.lanes)]
-        for k in range(how.depth):
-            one, two = (
-                b.shuffle(each, [lane * how.depth + k for lane in lanes])
-                for each, lanes in ((x, rows), (y, columns))
-            )
-            if how.sums == "f32":
-                one, two = (b.real(b.shl(b.zext(each, I32), 16)) for each in (one, two))
-                total = b.fmuladd(one, two, total)
-            else:
-                one = (b.zext if how.dot.startswith("us") else b.sext)(one, I32)
-                total = b.add(total, b.mul(one, b.sext(two, I32)))
-        return total
+        if self.arithmetic.depth == 1:
+            return self.b.fmuladd(x, y, total)
+        if self.arithmetic.dot:
+            return dots.dot(self.b, self.arithmetic.dot, total, x, y)
+        return dots.added_pairs(self.b, total, x, y)
