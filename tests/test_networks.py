@@ -14,7 +14,7 @@ import relayout as rl
 from relayout import LayoutError, Unsupported
 from relayout.networks import NETWORKS, Architecture, build, from_file, random
 from relayout.networks.parameters import EPSILON, folded
-from relayout.ops.products import definition
+from relayout.ops.products import convolved as by_taps
 from strategies import examples
 
 SMALL = Architecture((2, 1), groups=2, width=12, channels=10)
@@ -45,7 +45,7 @@ def scores(parameters, architecture, x, classes):
         weights = parameters(f"{name}.weight", (outputs, x.shape[1] // groups, kernel, kernel))
         weights = weights.reshape(groups, outputs // groups, *weights.shape[1:])
         pads = ((kernel // 2, kernel // 2),) * 2
-        y = definition(x, weights.astype(float), None, (stride,) * 2, (1, 1), pads, True)
+        y = by_taps(x, weights.astype(float), (stride,) * 2, (1, 1), pads, True)
         return normalised(parameters, norm, y)
 
     x = np.maximum(layer(x, "conv1", "bn1", architecture.channels, 7, 2), 0)
@@ -135,7 +135,8 @@ def test_folding_is_convolution_and_normalisation(outputs, inputs, seed):
     dims = (outputs, inputs, 3, 3)
 
     def convolved(weights, bias=None):
-        return definition(x, weights.astype(float), bias, (1, 1), (1, 1), ((1, 1), (1, 1)))
+        y = by_taps(x, weights.astype(float), (1, 1), (1, 1), ((1, 1), (1, 1)))
+        return y if bias is None else y + bias.reshape(-1, 1, 1)
 
     weights, bias = folded(parameters, "conv", "bn", dims)
     wanted = normalised(parameters, "bn", convolved(parameters("conv.weight", dims)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -15,25 +15,58 @@ from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
 
 __all__ = [
-    *("Convolution", "Deconvolution", "InnerProduct", "Matmul", "Requantised"),
-    "definition",
-    "transposed",
+    *("Convolution", "Deconvolution", "Filtering", "InnerProduct", "Matmul", "SumOfProducts"),
+    *("convolved", "taps_of", "transposed"),
 ]
 
 REQUANTISES = ("dst_scale", "dst_zero_point")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Requantised(Operation):
-    """A sum of products whose results may stand for real numbers in steps of their own.
+class SumOfProducts(Operation):
+    """What goes into sums of products, and what becomes of them.
 
     ::
 
-        dst = post_ops(...) / dst_scale + dst_zero_point        rounded half to even, saturated
+        sums = sums over products of (src - src_zero_point) and (weights - weights_zero_point[o])
+        dst = post_ops(bias[o] + scale[o] * sums) / dst_scale + dst_zero_point
 
-    both optional, behind all post-ops, as in oneDNN. It is rounded once, in the end: ONNX's
-    ``QuantizeLinear`` rounds before it adds the zero point, which differs for ties where that is odd.
+    All but source and weights are optional, and ``o`` is an output channel.
+
+    Integers that stand for real numbers have *zero points*, which are taken off first: off the source, and
+    off the weights of each output channel. What lies outside the source of a convolution counts as real zero,
+    stored or not, as in ONNX's ``QLinearConv`` and in oneDNN.
+
+    The results may stand for real numbers in steps of their own, ``dst_scale``, behind all post-ops as in
+    oneDNN. They are rounded once, in the end, half to even, and saturated: ONNX's ``QuantizeLinear`` rounds
+    before it adds the zero point, which differs for ties where that is odd.
     """
+
+    @property
+    def leading(self) -> int:
+        """The axes of the weights that count output channels, in front; 0: the last one does."""
+        return 1
+
+    def sums(self, src: Reals, weights: Reals) -> Reals:
+        """Of products of real numbers."""
+        raise NotImplementedError
+
+    def compute(
+        self,
+        *,
+        src: Reals,
+        weights: Reals,
+        bias: Reals | None = None,
+        scale: Reals | None = None,
+        src_zero_point: Reals | None = None,
+        weights_zero_point: Reals | None = None,
+    ) -> Reals:
+        """Before post-ops."""
+        out = self.sums(centred(src, src_zero_point), centred(weights, weights_zero_point, self.leading))
+        channels = (-1, *(1 for _ in out.shape[2:])) if self.leading else (-1,)
+        if scale is not None:
+            out = out * scale.reshape(channels)
+        return out if bias is None else out + bias.reshape(channels)
 
     def definition(self, arrays: Mapping[str, Reals]) -> dict[str, Reals]:
         """The logical results by name, before they are rounded."""
@@ -49,112 +82,81 @@ class Requantised(Operation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convolution(Requantised):
+class Filtering(Operation):
+    """Filters that move over images: convolutions, their transposes, and gradients of both."""
+
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    """In front of and behind each spatial axis: zeros around what a convolution reads, elements that the
+    result of a transposed one lacks."""
+    grouped: bool = False
+    """Whether the first axis of the weights counts groups."""
+
+    @property
+    def leading(self) -> int:
+        """The axes of the weights in front of the input channels."""
+        return 1 + self.grouped
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolution(Filtering, SumOfProducts):
     """A convolution over one to three spatial axes, which what lies outside the source adds nothing to.
 
     ::
 
-        dst[n, g o, y, x] = bias[g o] + scale[g o] * sum over i, r, s of weights[g, o, i, r, s] *
-                                src[n, g i, y * stride + r * dilation - padding, x ...]
-
-    Integers that stand for real numbers have *zero points*, which are taken off first: off the source, and
-    off the weights of each output channel. What lies outside the source counts as real zero, stored or not,
-    as in ONNX's ``QLinearConv`` and in oneDNN.
+        sums[n, g o, y, x] = sum over i, r, s of weights[g, o, i, r, s] *
+                                 src[n, g i, y * stride + r * dilation - padding, x ...]
     """
 
     kind = "convolution"
-    strides: tuple[int, ...]
-    dilation: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-    """Zeros in front of and behind each spatial axis."""
-    grouped: bool = False
-    """Whether the first axis of the weights counts groups."""
 
-    def compute(
-        self,
-        *,
-        src: Reals,
-        weights: Reals,
-        bias: Reals | None = None,
-        scale: Reals | None = None,
-        src_zero_point: Reals | None = None,
-        weights_zero_point: Reals | None = None,
-    ) -> Reals:
+    def sums(self, src: Reals, weights: Reals) -> Reals:
         """Tap by tap."""
-        windows = self.strides, self.dilation, self.padding
-        outputs = weights.shape[: 1 + self.grouped]
-        src = centred(src, src_zero_point)
-        weights = centred(weights, weights_zero_point, outputs)
-        return definition(src, weights, bias, *windows, self.grouped, scale)
+        return convolved(src, weights, self.strides, self.dilation, self.padding, self.grouped)
 
     @property
     def flops(self) -> int:
         """Two for each product; what falls into the padding counts."""
-        weights = self.inputs[1].dims[1:] if self.grouped else self.inputs[1].dims
-        return 2 * prod(self.outputs[0].dims) * prod(weights[1:])
+        return 2 * prod(self.outputs[0].dims) * prod(self.inputs[1].dims[self.leading :])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deconvolution(Operation):
+class Deconvolution(Filtering, SumOfProducts):
     """The transpose of a convolution: each element of the source adds the weights, times itself.
 
     ::
 
-        dst[n, g o, y * stride + r * dilation - padding, x ...] +=
+        sums[n, g o, y * stride + r * dilation - padding, x ...] +=
             weights[g, o, i, r, s] * src[n, g i, y, x]
 
-    and then scale and bias, as of a convolution. The weights have its own output channels first.
+    The weights have its own output channels first. There are no zero points here.
     """
 
     kind = "deconvolution"
-    strides: tuple[int, ...]
-    dilation: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-    """Elements that the result lacks in front of and behind each spatial axis."""
-    grouped: bool = False
-    """Whether the first axis of the weights counts groups."""
 
-    def compute(
-        self, *, src: Reals, weights: Reals, bias: Reals | None = None, scale: Reals | None = None
-    ) -> Reals:
+    def sums(self, src: Reals, weights: Reals) -> Reals:
         """Tap by tap."""
-        windows = self.strides, self.dilation, self.padding
-        out = transposed(src, weights, *windows, self.outputs[0].dims[2:], self.grouped)
-        over = (-1, *(1 for _ in self.strides))
-        if scale is not None:
-            out *= scale.reshape(over)
-        return out if bias is None else out + bias.reshape(over)
+        sizes = self.outputs[0].dims[2:]
+        return transposed(src, weights, self.strides, self.dilation, self.padding, sizes, self.grouped)
 
     @property
     def flops(self) -> int:
         """Two for each product; what falls outside of the result counts."""
-        weights = self.inputs[1].dims[1:] if self.grouped else self.inputs[1].dims
+        weights = self.inputs[1].dims[self.grouped :]
         return 2 * prod(self.inputs[0].dims) * weights[0] * prod(weights[2:])
 
 
 @dataclass(frozen=True, kw_only=True)
-class InnerProduct(Requantised):
-    """``dst[n, o] = bias[o] + scale[o] * sum over c, y, x of src[n, c, y, x] * weights[o, c, y, x]``.
-
-    Zero points are those of :class:`Convolution`.
-    """
+class InnerProduct(SumOfProducts):
+    """``sums[n, o] = sum over c, y, x of src[n, c, y, x] * weights[o, c, y, x]``."""
 
     kind = "inner product"
 
-    def compute(
-        self,
-        *,
-        src: Reals,
-        weights: Reals,
-        bias: Reals | None = None,
-        scale: Reals | None = None,
-        src_zero_point: Reals | None = None,
-        weights_zero_point: Reals | None = None,
-    ) -> Reals:
+    def sums(self, src: Reals, weights: Reals) -> Reals:
         """The product of two matrices."""
-        src, weights = centred(src, src_zero_point), centred(weights, weights_zero_point, weights.shape[:1])
         inputs = prod(src.shape[1:])
-        return _sums(src.reshape(len(src), inputs) @ weights.reshape(len(weights), inputs).T, bias, scale)
+        return src.reshape(len(src), inputs) @ weights.reshape(len(weights), inputs).T
 
     @property
     def flops(self) -> int:
@@ -163,27 +165,19 @@ class InnerProduct(Requantised):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Matmul(Requantised):
-    """``dst[b, m, n] = bias[n] + scale[n] * sum over k of src[b, m, k] * weights[b, k, n]``.
-
-    Zero points are those of :class:`Convolution`; those of the weights belong to columns.
-    """
+class Matmul(SumOfProducts):
+    """``sums[b, m, n] = sum over k of src[b, m, k] * weights[b, k, n]``: output channels are columns."""
 
     kind = "matrix product"
 
-    def compute(
-        self,
-        *,
-        src: Reals,
-        weights: Reals,
-        bias: Reals | None = None,
-        scale: Reals | None = None,
-        src_zero_point: Reals | None = None,
-        weights_zero_point: Reals | None = None,
-    ) -> Reals:
+    @property
+    def leading(self) -> int:
+        """None: the last axis counts columns."""
+        return 0
+
+    def sums(self, src: Reals, weights: Reals) -> Reals:
         """NumPy's product."""
-        src, weights = centred(src, src_zero_point), centred(weights, weights_zero_point)
-        return _sums(src @ weights, bias, scale)
+        return src @ weights
 
     @property
     def flops(self) -> int:
@@ -191,34 +185,44 @@ class Matmul(Requantised):
         return 2 * prod(self.inputs[0].dims) * self.inputs[1].dims[-1]
 
 
-def centred(stored: Reals, zero_point: Reals | None, outer: tuple[int, ...] | None = None) -> Reals:
-    """Integers less their zero point, one for all or one for each index of the ``outer`` axes.
+def centred(stored: Reals, zero_point: Reals | None, leading: int = 0) -> Reals:
+    """Integers less their zero point, one for all or one for each index of the ``leading`` axes.
 
-    Without outer axes, zero points belong to the last one.
+    Without leading axes, zero points belong to the last one.
     """
     if zero_point is None:
         return stored
-    if outer is None or zero_point.size == 1:
+    if not leading or zero_point.size == 1:
         return stored - zero_point
-    return stored - zero_point.reshape(outer + (1,) * (stored.ndim - len(outer)))
+    return stored - zero_point.reshape(stored.shape[:leading] + (1,) * (stored.ndim - leading))
 
 
-def _sums(out: Reals, bias: Reals | None, scale: Reals | None) -> Reals:
-    """What becomes of sums, whose last axis is that of the output channels."""
-    if scale is not None:
-        out = out * scale
-    return out if bias is None else out + bias
+def taps_of(
+    kernel: Sequence[int], sizes: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
+) -> Iterator[tuple[Any, Any]]:
+    """For each tap of a filter its index in the weights, and that of the pixels which it meets.
+
+    A filter lies at so many places along each axis (``sizes``), which are the pixels of what a convolution
+    writes; what a tap meets there are pixels of what it reads, padding included.
+
+    >>> list(taps_of([2], [3], [2], [1]))
+    [((Ellipsis, 0), (Ellipsis, slice(0, 5, 2))), ((Ellipsis, 1), (Ellipsis, slice(1, 6, 2)))]
+    """
+    for tap in product(*map(range, kernel)):
+        window = (
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, n, s in zip(tap, dilation, sizes, strides, strict=True)
+        )
+        yield (..., *tap), (..., *window)
 
 
-def definition(
+def convolved(
     src: Reals,
     weights: Reals,
-    bias: Reals | None,
     strides: Sequence[int],
     dilation: Sequence[int],
     padding: Sequence[tuple[int, int]],
     grouped: bool = False,
-    scale: Reals | None = None,
 ) -> Reals:
     """The convolution of logical arrays, tap by tap."""
     if not grouped:
@@ -226,27 +230,14 @@ def definition(
     groups, outputs, inputs, *kernel = weights.shape
     padded = np.pad(src, [(0, 0), (0, 0), *padding])
     sizes = [
-        (n - (k - 1) * d - 1) // s + 1
+        max(0, (n - (k - 1) * d - 1) // s + 1)
         for n, k, d, s in zip(padded.shape[2:], kernel, dilation, strides, strict=True)
     ]
-    sizes = [max(0, size) for size in sizes]
     padded = padded.reshape(src.shape[0], groups, inputs, *padded.shape[2:])
     out = np.zeros((src.shape[0], groups, outputs, *sizes))
-    for taps in product(*map(range, kernel)) if out.size else ():
-        window = tuple(
-            slice(t * d, t * d + (n - 1) * s + 1, s)
-            for t, d, n, s in zip(taps, dilation, sizes, strides, strict=True)
-        )
-        inside: Any = (..., *window)
-        tap: Any = (..., *taps)
-        out += np.einsum("ngi...,goi->ngo...", padded[inside], weights[tap])
-    out = out.reshape(src.shape[0], groups * outputs, *sizes)
-    over = (-1, *(1 for _ in sizes))
-    if scale is not None:
-        out *= scale.reshape(over)
-    if bias is not None:
-        out += bias.reshape(over)
-    return out
+    for tap, met in taps_of(kernel, sizes, strides, dilation) if out.size else ():
+        out += np.einsum("ngi...,goi->ngo...", padded[met], weights[tap])
+    return out.reshape(src.shape[0], groups * outputs, *sizes)
 
 
 def transposed(
@@ -274,14 +265,8 @@ def transposed(
     ]
     src = src.reshape(src.shape[0], groups, inputs, *counts)
     out = np.zeros((src.shape[0], groups, outputs, *room))
-    for taps in product(*map(range, kernel)) if out.size and src.size else ():
-        window = tuple(
-            slice(t * d, t * d + (n - 1) * s + 1, s)
-            for t, d, n, s in zip(taps, dilation, counts, strides, strict=True)
-        )
-        inside: Any = (..., *window)
-        tap: Any = (..., *taps)
-        out[inside] += np.einsum("ngi...,goi->ngo...", src, weights[tap])
+    for tap, met in taps_of(kernel, counts, strides, dilation) if out.size and src.size else ():
+        out[met] += np.einsum("ngi...,goi->ngo...", src, weights[tap])
     within: Any = (
         ...,
         *(slice(front, front + size) for size, (front, _) in zip(sizes, padding, strict=True)),

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from math import prod
 
 from relayout.ops.functions import Reals
-from relayout.ops.operation import Operation
-from relayout.ops.products import transposed
+from relayout.ops.products import Filtering, transposed
 
 __all__ = ["ConvolutionBackwardData"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvolutionBackwardData(Operation):
+class ConvolutionBackwardData(Filtering):
     """The gradient of a convolution's source: the transposed convolution of that of its destination.
 
     ::
@@ -23,12 +22,6 @@ class ConvolutionBackwardData(Operation):
     """
 
     kind = "convolution backward data"
-    strides: tuple[int, ...]
-    dilation: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-    """Zeros in front of and behind each spatial axis of the source."""
-    grouped: bool = False
-    """Whether the first axis of the weights counts groups."""
 
     def compute(self, *, weights: Reals, diff_dst: Reals) -> Reals:
         """Tap by tap."""
@@ -39,5 +32,4 @@ class ConvolutionBackwardData(Operation):
     @property
     def flops(self) -> int:
         """Two for each product, those that fall into the padding among them: as of the forward pass."""
-        weights = self.inputs[0].dims[1:] if self.grouped else self.inputs[0].dims
-        return 2 * prod(self.inputs[1].dims) * prod(weights[1:])
+        return 2 * prod(self.inputs[1].dims) * prod(self.inputs[0].dims[self.leading :])

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from relayout.ops.functions import Reals
-from relayout.ops.operation import Operation
+from relayout.ops.products import Filtering, taps_of
 
 __all__ = ["ConvolutionBackwardWeights", "gradient"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvolutionBackwardWeights(Operation):
+class ConvolutionBackwardWeights(Filtering):
     """The gradients of a convolution's weights and bias: each tap is a product of matrices over all pixels.
 
     ::
@@ -28,12 +26,6 @@ class ConvolutionBackwardWeights(Operation):
     """
 
     kind = "convolution backward weights"
-    strides: tuple[int, ...]
-    dilation: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-    """Zeros in front of and behind each spatial axis of the source."""
-    grouped: bool = False
-    """Whether the first axis of the weights counts groups."""
 
     def compute(self, *, src: Reals, diff_dst: Reals) -> dict[str, Reals]:
         """Tap by tap."""
@@ -44,8 +36,7 @@ class ConvolutionBackwardWeights(Operation):
     @property
     def flops(self) -> int:
         """Two for each product, those that fall into the padding among them: as of the forward pass."""
-        weights = self.outputs[0].dims
-        return 2 * prod(self.inputs[1].dims) * prod(weights[1 + self.grouped :])
+        return 2 * prod(self.inputs[1].dims) * prod(self.outputs[0].dims[self.leading :])
 
 
 def gradient(
@@ -64,12 +55,6 @@ def gradient(
     padded = padded.reshape(len(src), groups, inputs, *padded.shape[2:])
     each = diff_dst.reshape(len(src), groups, outputs, *sizes)
     found = np.zeros((groups, outputs, inputs, *kernel))
-    for taps in product(*map(range, kernel)) if diff_dst.size else ():
-        window = tuple(
-            slice(t * d, t * d + (n - 1) * s + 1, s)
-            for t, d, n, s in zip(taps, dilation, sizes, strides, strict=True)
-        )
-        inside: Any = (..., *window)
-        tap: Any = (..., *taps)
-        found[tap] = np.einsum("ngo...,ngi...->goi", each, padded[inside], optimize=True)
+    for tap, met in taps_of(kernel, sizes, strides, dilation) if diff_dst.size else ():
+        found[tap] = np.einsum("ngo...,ngi...->goi", each, padded[met], optimize=True)
     return found.reshape(tuple(dims))

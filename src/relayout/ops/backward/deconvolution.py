@@ -8,14 +8,13 @@ from typing import Any
 
 from relayout.ops.backward.convolution_weights import gradient
 from relayout.ops.functions import Reals
-from relayout.ops.operation import Operation
-from relayout.ops.products import definition
+from relayout.ops.products import Filtering, convolved
 
 __all__ = ["DeconvolutionBackwardData", "DeconvolutionBackwardWeights"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeconvolutionBackwardData(Operation):
+class DeconvolutionBackwardData(Filtering):
     """The gradient of a deconvolution's source: the convolution of that of its destination.
 
     ::
@@ -25,18 +24,11 @@ class DeconvolutionBackwardData(Operation):
     """
 
     kind = "deconvolution backward data"
-    strides: tuple[int, ...]
-    dilation: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-    """Elements that the destination lacks in front of and behind each spatial axis."""
-    grouped: bool = False
-    """Whether the first axis of the weights counts groups."""
 
     def compute(self, *, weights: Reals, diff_dst: Reals) -> Reals:
         """Tap by tap; elements that output padding alone has made have no part in it."""
         turned = weights.swapaxes(self.grouped, self.grouped + 1)
-        windows = self.strides, self.dilation, self.padding
-        out = definition(diff_dst, turned, None, *windows, self.grouped)
+        out = convolved(diff_dst, turned, self.strides, self.dilation, self.padding, self.grouped)
         inside: Any = (..., *(slice(size) for size in self.outputs[0].dims[2:]))
         found: Reals = out[inside]
         return found
@@ -44,12 +36,12 @@ class DeconvolutionBackwardData(Operation):
     @property
     def flops(self) -> int:
         """Two for each product."""
-        weights = self.inputs[0].dims[1:] if self.grouped else self.inputs[0].dims
+        weights = self.inputs[0].dims[self.grouped :]
         return 2 * prod(self.outputs[0].dims) * weights[0] * prod(weights[2:])
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeconvolutionBackwardWeights(Operation):
+class DeconvolutionBackwardWeights(Filtering):
     """The gradients of a deconvolution's weights and bias.
 
     ::
@@ -60,12 +52,6 @@ class DeconvolutionBackwardWeights(Operation):
     """
 
     kind = "deconvolution backward weights"
-    strides: tuple[int, ...]
-    dilation: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-    """Elements that the destination lacks in front of and behind each spatial axis."""
-    grouped: bool = False
-    """Whether the first axis of the weights counts groups."""
 
     def compute(self, *, src: Reals, diff_dst: Reals) -> dict[str, Reals]:
         """Those of the convolution that this is the transpose of, with source and destination exchanged."""
@@ -79,5 +65,5 @@ class DeconvolutionBackwardWeights(Operation):
     @property
     def flops(self) -> int:
         """Two for each product: as of the forward pass."""
-        weights = self.outputs[0].dims[1:] if self.grouped else self.outputs[0].dims
+        weights = self.outputs[0].dims[self.grouped :]
         return 2 * prod(self.inputs[0].dims) * weights[0] * prod(weights[2:])
