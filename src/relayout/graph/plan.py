@@ -29,6 +29,7 @@ from relayout.graph.inference import labelled
 from relayout.graph.listing import listed
 from relayout.graph.lowering import (  # noqa: F401 (they fill the table of rules)
     blockwise,
+    convolutions,
     cumulative,
     dynamic,
     elementwise,
@@ -41,6 +42,7 @@ from relayout.graph.lowering import (  # noqa: F401 (they fill the table of rule
     optimizers,
     pointwise,
     products,
+    quantization,
     recurrent,
     recurrent_training,
     resizing,

@@ -10,7 +10,10 @@
 ``chains``    functions and binary operations as post-ops; what takes formats as they come
 ``pointwise``  functions and binary operations by themselves
 ``expressions``  masks, positions, casts: on truth values, integers and what mixes types
-``products``  convolutions and matrix products
+``convolutions``  convolutions, with constant weights and in training
+``products``  matrix products
+``integers``  products of integers, averages of bytes; ``requantizing``: their constants and post-ops
+``quantization``  both ways between numbers and bytes
 ``windows``   pooling, reductions, softmax
 ``normalizations``  over rows, and over groups of channels
 ``gradients``  of functions, pooling, softmax, losses

@@ -1,23 +1,31 @@
-"""Convolutions whose weights move, as in training: forward, and both gradients.
+"""Convolutions: with constant weights, and with weights that move as in training, with both gradients.
 
-Weights, and their gradients, are in the format that the kernels like, which the planner sees: forward
-convolutions and gradients by the data may like different ones. Weights of groups have an axis of groups for
-kernels, and none in graphs; where no layout says that of a format, they come row-major and are packed.
+Constant weights are packed once, as the kernels like them. Those that move, and their gradients, are in the
+format that the kernels like, which the planner sees: forward convolutions and gradients by the data may like
+different ones. Weights of groups have an axis of groups for kernels, and none in graphs; where no layout says
+that of a format, they come row-major and are packed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from relayout import primitives
 from relayout.errors import LayoutError
 from relayout.graph.lowering.case import Case, Operand, label, row_major, unfused
 from relayout.graph.lowering.chains import Step, chain_of, finished, wanted
+from relayout.graph.lowering.digits import permuted, renumbering
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
+from relayout.graph.operators.convolution import transposed_windows
 from relayout.graph.operators.windows import slide
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.primitives.transposed import MOST_PHASES
 from relayout.runtime.kept import kept
 
 if TYPE_CHECKING:
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
     from relayout.primitives.primitive import Primitive
     from relayout.primitives.values import Value
 
-__all__ = ["RANK", "How", "answers", "padding_of", "with_moving_weights"]
+__all__ = ["RANK", "How", "grouped", "padding_of"]
 
 Dims = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
@@ -61,8 +69,19 @@ class How(NamedTuple):
     output_padding: tuple[int, ...] = ()
     """Of a deconvolution."""
 
-    def made(self, *given: MemoryDesc | None, post_ops: Sequence[Any] = ()) -> Any:
-        """The primitive for source, weights, bias and destination."""
+    @classmethod
+    def of(cls, case: Case, kernel: Dims, sizes: Dims) -> How:
+        """The convolution of a node, by the spatial sizes of its filters and of its data."""
+        strides, dilation = _steps(case, len(kernel))
+        return cls("Convolution", strides, dilation, padding_of(case, kernel, strides, dilation, sizes))
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether there are kernels for so many axes, and for such padding."""
+        return 1 <= len(self.padding) <= 3 and all(n >= 0 for pair in self.padding for n in pair)
+
+    def made(self, *given: MemoryDesc | None, post_ops: Sequence[Any] = (), **others: Any) -> Any:
+        """The primitive for source, weights, bias and destination, and what else it takes by name."""
         more = {"output_padding": self.output_padding} if self.output_padding else {}
         return getattr(primitives, self.kind)(
             *given,
@@ -71,11 +90,25 @@ class How(NamedTuple):
             padding=self.padding,
             post_ops=post_ops,
             **more,
+            **others,
         )
 
 
+def _steps(case: Case, spatial: int) -> tuple[Dims, Dims]:
+    """Strides and dilations."""
+    strides, dilation = (
+        numbers(case.attributes.get(name) or (1,) * spatial) for name in ("strides", "dilations")
+    )
+    return strides, dilation
+
+
+def grouped(weights: Dims, groups: int) -> Dims:
+    """The dims of weights as kernels take them: with an axis of groups, if there are several."""
+    return (groups, weights[0] // groups, *weights[1:]) if groups > 1 else weights
+
+
 @kept("convolution")
-def answers(
+def _answers(
     src: tuple[int, ...], weights: tuple[int, ...], dtype: str, how: How, only: str | None
 ) -> list[tuple[str, str, float, str]]:
     """The formats of source and destination that a convolution offers, as tags, and what it costs in them."""
@@ -93,6 +126,135 @@ def answers(
     return found
 
 
+# -- constant weights ---------------------------------------------------------------------------------------
+
+
+@rule("Conv")
+def convolution(case: Case) -> list[Way] | None:
+    """A convolution with constant weights, and the chain behind it."""
+    src, weights = case.inputs[:2]
+    bias, steps = case.input(2), chain_of(case)
+    if src is None or weights is None or steps is None or not case.floats:
+        return None
+    if weights.data is None:
+        return _with_moving_weights(case, steps)
+    if src.data is not None or (bias is not None and bias.data is None) or 0 in src.dims or len(src.dims) < 3:
+        return None
+    how = How.of(case, weights.dims[2:], src.dims[2:])
+    if not how.has_kernels or 0 in case.out.dims:
+        return None
+    groups = int(case.attributes["group"])
+    filters = weights.data if groups == 1 else weights.data.reshape(grouped(weights.dims, groups))
+    return _convolved(case, src, filters, bias, how, steps)
+
+
+def _convolved(
+    case: Case,
+    src: Operand,
+    filters: NDArray[Any],
+    bias: Operand | None,
+    how: How,
+    steps: list[Step],
+) -> list[Way]:
+    several = filters.ndim > len(src.dims)  # groups
+
+    def make(site: Site) -> Value:
+        value = site.value(src)
+        weights: Any = filters
+        renumbered = None if several else renumbering(value.desc.layout, 1)
+        if renumbered is not None:
+            desc = MemoryDesc(src.dims, src.dtype, renumbered(value.desc.layout, 1))
+            value, weights = site.sequence.view(value, desc), permuted(filters, renumbered, 1)
+        dst, into = site.target(0, site.way.outputs[0])
+        ops, operands, added = finished(site, steps, dst, sums=not into)
+        made = how.made(
+            value.desc,
+            MemoryDesc(filters.shape, src.dtype, any_format),
+            None if bias is None else MemoryDesc(bias.dims, "f32", "a"),
+            dst,
+            post_ops=ops,
+        )
+        given = [weights] if bias is None or bias.data is None else [weights, bias.data.astype(np.float32)]
+        return site.add(made, value, *given, *operands, into=into, **added)
+
+    costs = [
+        (MemoryDesc(src.dims, src.dtype, one), MemoryDesc(case.out.dims, case.out.dtype, two), cost, name)
+        for one, two, cost, name in _answers(src.dims, filters.shape, src.dtype, how, case.only)
+    ]
+    ways = []
+    for source, target, cost, name in costs:
+        read = wanted(case, steps, target)
+        more = sum(moving(desc) for desc in read.values())
+        ways.append(Way({**read, src.name: source}, (target,), cost + more, make, name))
+    known = {one[0] for one in costs}
+    for desc in case.formats(src):
+        if desc in known:
+            continue
+        renumbered = None if several else renumbering(desc.layout, 1)
+        alike = (
+            desc if renumbered is None else label(MemoryDesc(src.dims, src.dtype, renumbered(desc.layout, 1)))
+        )
+        for source, target, cost, name in costs:
+            read = {**wanted(case, steps, target), src.name: desc}
+            if source == alike:
+                more = sum(moving(desc) for desc in read.values())
+                ways.append(Way(read, (target,), cost + more, make, name))
+            elif alike not in known and source == costs[0][0]:
+                cost = _cost_as_it_comes(desc, filters.shape, target, how) + sum(map(moving, read.values()))
+                ways.append(Way(read, (target,), cost, make, name))
+    return ways
+
+
+@kept("convolution as it comes")
+def _cost_as_it_comes(src: MemoryDesc, weights: tuple[int, ...], dst: MemoryDesc, how: How) -> float:
+    """Seconds of a convolution whose source has a format that no candidate has."""
+    seconds: float = how.made(src, MemoryDesc(weights, src.dtype, any_format), None, dst)._cost()[0]
+    return seconds
+
+
+@rule("ConvTranspose")
+def deconvolution(case: Case) -> list[Way] | None:
+    """A transposed convolution with constant weights, and the chain behind it."""
+    src, weights = case.inputs[:2]
+    bias, steps = case.input(2), chain_of(case)
+    if src is None or weights is None or weights.data is None or steps is None or not case.floats:
+        return None
+    if src.data is not None or (bias is not None and bias.data is None) or 0 in (*src.dims, *case.out.dims):
+        return None
+    spatial, groups, kernel = len(src.dims) - 2, int(case.attributes["group"]), weights.dims[2:]
+    strides, dilation = _steps(case, spatial)
+    if not 1 <= spatial <= 3 or prod(strides) > MOST_PHASES:
+        return None
+    a = case.attributes
+    fronts = transposed_windows(
+        src.dims[2:],
+        kernel,
+        strides,
+        dilation,
+        a.get("pads"),
+        a.get("auto_pad") or "NOTSET",
+        a.get("output_padding"),
+        a.get("output_shape"),
+    ).begin
+    if any(front < 0 for front in fronts):
+        return None
+    left = [  # of what lies behind the front
+        (n - 1) * s + (k - 1) * d + 1 - front
+        for n, s, k, d, front in zip(src.dims[2:], strides, kernel, dilation, fronts, strict=True)
+    ]
+    sizes = case.out.dims[2:]
+    padding = tuple((front, max(0, n - size)) for front, n, size in zip(fronts, left, sizes, strict=True))
+    more = tuple(max(0, size - n) for n, size in zip(left, sizes, strict=True))
+    filters = weights.data.reshape(groups, weights.dims[0] // groups, *weights.dims[1:]).swapaxes(1, 2)
+    how = How("Deconvolution", strides, dilation, padding, more)
+    return _convolved(
+        case, src, np.ascontiguousarray(filters if groups > 1 else filters[0]), bias, how, steps
+    )
+
+
+# -- weights that move --------------------------------------------------------------------------------------
+
+
 class Geometry:
     """The convolution that a node is, or is a gradient of.
 
@@ -103,19 +265,13 @@ class Geometry:
     """
 
     def __init__(self, case: Case, src: Dims, weights: Dims, dtype: str) -> None:
-        spatial, groups = len(src) - 2, int(case.attributes["group"])
-        strides, dilation = (
-            numbers(case.attributes.get(name) or (1,) * spatial) for name in ("strides", "dilations")
-        )
-        padding = padding_of(case, weights[2:], strides, dilation, src[2:])
-        if not 1 <= spatial <= 3 or 0 in (*src, *weights) or any(n < 0 for pair in padding for n in pair):
+        self.how = how = How.of(case, weights[2:], src[2:])
+        if not how.has_kernels or 0 in (*src, *weights):
             raise LayoutError("no kernel does it")
         self.src, self.weights, self.dtype, self.only = src, weights, dtype, case.only
-        self.filters = (groups, weights[0] // groups, *weights[1:]) if groups > 1 else weights
-        self.how = How("Convolution", strides, dilation, padding)
-        sizes = slide(
-            src[2:], weights[2:], strides, dilation, [n for pads in zip(*padding, strict=True) for n in pads]
-        )
+        self.filters = grouped(weights, int(case.attributes["group"]))
+        pads = [n for side in zip(*how.padding, strict=True) for n in side]
+        sizes = slide(src[2:], weights[2:], how.strides, how.dilation, pads)
         self.out = (src[0], weights[0], *sizes.counts)
 
     def offers(self, kind: str) -> list[Offer]:
@@ -170,7 +326,7 @@ def _offers(
 ) -> list[tuple[str, str, str, float]]:
     """Formats as tags, and costs."""
     found: dict[tuple[str, str], tuple[str, str, str, float]] = {}
-    for one, two, _, _ in answers(src, filters, dtype, how, only):
+    for one, two, _, _ in _answers(src, filters, dtype, how, only):
         if (one, two) in found:
             continue
         source, target = MemoryDesc(src, dtype, one), MemoryDesc(out, dtype, two)
@@ -186,7 +342,7 @@ def _offers(
     return list(found.values())
 
 
-def with_moving_weights(case: Case, steps: list[Step]) -> list[Way] | None:
+def _with_moving_weights(case: Case, steps: list[Step]) -> list[Way] | None:
     """A convolution all of whose operands move, and the chain behind it."""
     src, weights = case.inputs[:2]
     bias = case.input(2)

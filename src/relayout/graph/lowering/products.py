@@ -1,4 +1,4 @@
-"""Convolutions and matrix products."""
+"""Matrix products."""
 
 from __future__ import annotations
 
@@ -15,13 +15,10 @@ from relayout import primitives
 from relayout.errors import LayoutError
 from relayout.graph.lowering.case import Case, Operand, label, reshaped, row_major, unfused
 from relayout.graph.lowering.chains import Step, chain_of, finished, wanted
-from relayout.graph.lowering.convolutions import How, answers, padding_of, with_moving_weights
 from relayout.graph.lowering.digits import Renumbered, permuted, renumbering
-from relayout.graph.lowering.ways import Way, moving, numbers, rule
-from relayout.graph.operators.convolution import transposed_windows
+from relayout.graph.lowering.ways import Way, moving, rule
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.primitives.transposed import MOST_PHASES
 from relayout.runtime.kept import kept
 
 if TYPE_CHECKING:
@@ -29,150 +26,6 @@ if TYPE_CHECKING:
     from relayout.primitives.values import Value
 
 __all__ = ["as_rows", "biased", "flattened", "targets_of", "under"]
-
-
-def _each(case: Case, name: str, count: int) -> tuple[int, ...]:
-    return numbers(case.attributes.get(name) or (1,) * count)
-
-
-# -- convolution --------------------------------------------------------------------------------------------
-
-
-def _costs(
-    src: Operand, out: Operand, weights: tuple[int, ...], how: How, only: str | None
-) -> list[tuple[MemoryDesc, MemoryDesc, float, str]]:
-    """What :func:`~.convolutions.answers` says, as descriptors."""
-    return [
-        (MemoryDesc(src.dims, src.dtype, one), MemoryDesc(out.dims, out.dtype, two), cost, name)
-        for one, two, cost, name in answers(src.dims, weights, src.dtype, how, only)
-    ]
-
-
-@rule("Conv")
-def convolution(case: Case) -> list[Way] | None:
-    """A convolution with constant weights, and the chain behind it."""
-    src, weights = case.inputs[:2]
-    bias, steps = case.input(2), chain_of(case)
-    if src is None or weights is None or steps is None or not case.floats:
-        return None
-    if weights.data is None:
-        return with_moving_weights(case, steps)
-    if src.data is not None or (bias is not None and bias.data is None) or 0 in src.dims or len(src.dims) < 3:
-        return None
-    spatial, groups = len(src.dims) - 2, int(case.attributes["group"])
-    kernel = weights.dims[2:]
-    strides, dilation = _each(case, "strides", spatial), _each(case, "dilations", spatial)
-    padding = padding_of(case, kernel, strides, dilation)
-    if spatial > 3 or 0 in case.out.dims or any(n < 0 for pair in padding for n in pair):
-        return None
-    filters = weights.data
-    if groups > 1:
-        filters = filters.reshape(groups, weights.dims[0] // groups, *weights.dims[1:])
-    return _convolved(case, src, filters, bias, How("Convolution", strides, dilation, padding), steps)
-
-
-def _convolved(
-    case: Case,
-    src: Operand,
-    filters: NDArray[Any],
-    bias: Operand | None,
-    how: How,
-    steps: list[Step],
-) -> list[Way]:
-    grouped = filters.ndim > len(src.dims)
-
-    def make(site: Site) -> Value:
-        value = site.value(src)
-        weights: Any = filters
-        renumbered = None if grouped else renumbering(value.desc.layout, 1)
-        if renumbered is not None:
-            desc = MemoryDesc(src.dims, src.dtype, renumbered(value.desc.layout, 1))
-            value, weights = site.sequence.view(value, desc), permuted(filters, renumbered, 1)
-        dst, into = site.target(0, site.way.outputs[0])
-        ops, operands, added = finished(site, steps, dst, sums=not into)
-        made = how.made(
-            value.desc,
-            MemoryDesc(filters.shape, src.dtype, any_format),
-            None if bias is None else MemoryDesc(bias.dims, "f32", "a"),
-            dst,
-            post_ops=ops,
-        )
-        given = [weights] if bias is None or bias.data is None else [weights, bias.data.astype(np.float32)]
-        return site.add(made, value, *given, *operands, into=into, **added)
-
-    costs = _costs(src, case.out, filters.shape, how, case.only)
-    ways = []
-    for source, target, cost, name in costs:
-        read = wanted(case, steps, target)
-        more = sum(moving(desc) for desc in read.values())
-        ways.append(Way({**read, src.name: source}, (target,), cost + more, make, name))
-    known = {one[0] for one in costs}
-    for desc in case.formats(src):
-        if desc in known:
-            continue
-        renumbered = None if grouped else renumbering(desc.layout, 1)
-        alike = (
-            desc if renumbered is None else label(MemoryDesc(src.dims, src.dtype, renumbered(desc.layout, 1)))
-        )
-        for source, target, cost, name in costs:
-            read = {**wanted(case, steps, target), src.name: desc}
-            if source == alike:
-                more = sum(moving(desc) for desc in read.values())
-                ways.append(Way(read, (target,), cost + more, make, name))
-            elif alike not in known and source == costs[0][0]:
-                cost = _cost_as_it_comes(desc, filters.shape, target, how) + sum(map(moving, read.values()))
-                ways.append(Way(read, (target,), cost, make, name))
-    return ways
-
-
-@kept("convolution as it comes")
-def _cost_as_it_comes(src: MemoryDesc, weights: tuple[int, ...], dst: MemoryDesc, how: How) -> float:
-    """Seconds of a convolution whose source has a format that no candidate has."""
-    seconds: float = how.made(src, MemoryDesc(weights, src.dtype, any_format), None, dst)._cost()[0]
-    return seconds
-
-
-@rule("ConvTranspose")
-def deconvolution(case: Case) -> list[Way] | None:
-    """A transposed convolution with constant weights, and the chain behind it."""
-    src, weights = case.inputs[:2]
-    bias, steps = case.input(2), chain_of(case)
-    if src is None or weights is None or weights.data is None or steps is None or not case.floats:
-        return None
-    if src.data is not None or (bias is not None and bias.data is None) or 0 in (*src.dims, *case.out.dims):
-        return None
-    spatial, groups, kernel = len(src.dims) - 2, int(case.attributes["group"]), weights.dims[2:]
-    strides, dilation = _each(case, "strides", spatial), _each(case, "dilations", spatial)
-    if not 1 <= spatial <= 3 or prod(strides) > MOST_PHASES:
-        return None
-    a = case.attributes
-    fronts = transposed_windows(
-        src.dims[2:],
-        kernel,
-        strides,
-        dilation,
-        a.get("pads"),
-        a.get("auto_pad") or "NOTSET",
-        a.get("output_padding"),
-        a.get("output_shape"),
-    ).begin
-    if any(front < 0 for front in fronts):
-        return None
-    left = [  # of what lies behind the front
-        (n - 1) * s + (k - 1) * d + 1 - front
-        for n, s, k, d, front in zip(src.dims[2:], strides, kernel, dilation, fronts, strict=True)
-    ]
-    sizes = case.out.dims[2:]
-    padding = tuple((front, max(0, n - size)) for front, n, size in zip(fronts, left, sizes, strict=True))
-    more = tuple(max(0, size - n) for n, size in zip(left, sizes, strict=True))
-    filters = weights.data.reshape(groups, weights.dims[0] // groups, *weights.dims[1:]).swapaxes(1, 2)
-    how = How("Deconvolution", strides, dilation, padding, more)
-    return _convolved(
-        case, src, np.ascontiguousarray(filters if groups > 1 else filters[0]), bias, how, steps
-    )
-
-
-# -- matrix products ----------------------------------------------------------------------------------------
 
 
 @rule("Gemm")
