@@ -153,27 +153,15 @@ def infer_conv(
     group: int = 1,
 ) -> Fact:
     """What is known of a convolution's result."""
-    return Fact(_dims(x, w, kernel_shape, strides, dilations, pads, auto_pad), x.dtype)
-
-
-def _dims(
-    x: Fact,
-    w: Fact,
-    kernel_shape: Sequence[int] | None,
-    strides: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    auto_pad: str,
-) -> tuple[Size, ...] | None:
     if x.dims is None:
-        return None
+        return Fact(None, x.dtype)
     kernel = kernel_shape or (None if w.dims is None else w.dims[2:])
     channels = None if w.dims is None else w.dims[0]
-    if kernel is None or not all(isinstance(n, int) for n in kernel):
-        return (x.dims[0], channels, *(None,) * (len(x.dims) - 2))
-    known = tuple(n for n in kernel if isinstance(n, int))
-    found = dims_of_windows(x.dims[2:], known, strides, dilations, pads, auto_pad)
-    return (x.dims[0], channels, *found)
+    found: Sequence[Size] = (None,) * (len(x.dims) - 2)
+    if kernel is not None and all(isinstance(n, int) for n in kernel):
+        known = tuple(n for n in kernel if isinstance(n, int))
+        found = dims_of_windows(x.dims[2:], known, strides, dilations, pads, auto_pad)
+    return Fact((x.dims[0], channels, *found), x.dtype)
 
 
 @operator("Conv", infer=infer_conv, fits=_forward)
@@ -215,14 +203,15 @@ def integer_convolution(
     w: Array,
     x_zero: Array | None,
     w_zero: Array | None,
-    auto_pad: str,
-    dilations: Sequence[int] | None,
-    group: int,
-    kernel_shape: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    strides: Sequence[int] | None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
 ) -> Array:
-    """The sums of products of integers less their zero points, exact, as doubles."""
+    """Sums of products of integers less their zero points, exact, as doubles; with the attributes of a Conv."""
     _forward(x, w, group=group, kernel_shape=kernel_shape)
     windows = slide(spatial(x), w.shape[2:], strides, dilations, pads, auto_pad)
     return convolve(_shifted(x, x_zero), _shifted(w, w_zero, 0), windows, group)
@@ -232,25 +221,17 @@ def _infer_integer(x: Fact, w: Fact, *_: Fact | None, **attributes: object) -> F
     return Fact(infer_conv(x, w, **attributes).dims, np.dtype(np.int32))  # type: ignore[arg-type]
 
 
-@operator("ConvInteger", infer=_infer_integer)
+@operator("ConvInteger", infer=_infer_integer, like="Conv")
 def conv_integer(
     x: Array,
     w: Array,
     x_zero_point: Array | None = None,
     w_zero_point: Array | None = None,
     /,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    **windows: Any,
 ) -> Array:
     """Convolution of integers less their zero points, into s32; padding is the zero point."""
-    made = integer_convolution(
-        x, w, x_zero_point, w_zero_point, auto_pad, dilations, group, kernel_shape, pads, strides
-    )
+    made = integer_convolution(x, w, x_zero_point, w_zero_point, **windows)
     return made.astype(np.int64).astype(np.int32)
 
 

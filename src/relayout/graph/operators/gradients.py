@@ -58,23 +58,10 @@ def _as_said(dy: Fact, *_: Fact | None, dims: Sizes, **__: object) -> Fact:
     return Fact(tuple(dims), dy.dtype)
 
 
-@operator("relayout.ConvGradInput", infer=_as_said)
-def conv_grad_input(
-    dy: Array,
-    w: Array,
-    /,
-    *,
-    dims: Sizes,
-    auto_pad: str = "NOTSET",
-    dilations: Sizes | None = None,
-    group: int = 1,
-    kernel_shape: Sizes | None = None,
-    pads: Sizes | None = None,
-    strides: Sizes | None = None,
-) -> Array:
+@operator("relayout.ConvGradInput", infer=_as_said, like="Conv")
+def conv_grad_input(dy: Array, w: Array, /, *, dims: Sizes, group: int = 1, **attributes: Any) -> Array:
     """The gradient by the data, which has ``dims``: windows of products, added up where they came from."""
-    given = {"strides": strides, "dilations": dilations, "pads": pads, "auto_pad": auto_pad}
-    windows = _windows(dims[2:], w.shape[2:], given)
+    windows = _windows(dims[2:], w.shape[2:], attributes)
     batch, inputs = dims[:2]
     _fitting(dy, (batch, w.shape[0], *windows.counts))
     weights = wide(w).reshape(group, w.shape[0] // group, prod(w.shape[1:]))
@@ -84,23 +71,10 @@ def conv_grad_input(
     return narrow(made, dy.dtype)
 
 
-@operator("relayout.ConvGradWeights", infer=_as_said)
-def conv_grad_weights(
-    dy: Array,
-    x: Array,
-    /,
-    *,
-    dims: Sizes,
-    auto_pad: str = "NOTSET",
-    dilations: Sizes | None = None,
-    group: int = 1,
-    kernel_shape: Sizes | None = None,
-    pads: Sizes | None = None,
-    strides: Sizes | None = None,
-) -> Array:
+@operator("relayout.ConvGradWeights", infer=_as_said, like="Conv")
+def conv_grad_weights(dy: Array, x: Array, /, *, dims: Sizes, group: int = 1, **attributes: Any) -> Array:
     """The gradient by the weights, which have ``dims``: images are added up in their order."""
-    given = {"strides": strides, "dilations": dilations, "pads": pads, "auto_pad": auto_pad}
-    windows = _windows(x.shape[2:], dims[2:], given)
+    windows = _windows(x.shape[2:], dims[2:], attributes)
     batch, outputs = x.shape[0], dims[0]
     _fitting(dy, (batch, outputs, *windows.counts))
     view = windows.view(windows.padded(wide(x), 0))
@@ -121,22 +95,10 @@ def _like_second(dy: Fact, x: Fact, *_: Fact | None, **__: object) -> Fact:
     return Fact(x.dims, dy.dtype)
 
 
-@operator("relayout.MaxPoolGrad", infer=_like_second)
-def max_pool_grad(
-    dy: Array,
-    x: Array,
-    /,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Sizes | None = None,
-    kernel_shape: Sizes,
-    pads: Sizes | None = None,
-    storage_order: int = 0,
-    strides: Sizes | None = None,
-) -> Array:
+@operator("relayout.MaxPoolGrad", infer=_like_second, like="MaxPool")
+def max_pool_grad(dy: Array, x: Array, /, **attributes: Any) -> Array:
     """Each element where the first largest one of its window is; what meets there is added up."""
-    windows = slide(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    windows = _windows(x.shape[2:], attributes["kernel_shape"], attributes)
     _fitting(dy, (*x.shape[:2], *windows.counts))
     places = places_of_largest(wide(x), windows)
     made = np.zeros((prod(x.shape[:2]), prod(x.shape[2:])), wide(dy).dtype)
@@ -145,22 +107,12 @@ def max_pool_grad(
     return narrow(made.reshape(x.shape), dy.dtype)
 
 
-@operator("relayout.AveragePoolGrad", infer=_as_said)
+@operator("relayout.AveragePoolGrad", infer=_as_said, like="AveragePool")
 def average_pool_grad(
-    dy: Array,
-    /,
-    *,
-    dims: Sizes,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Sizes | None = None,
-    kernel_shape: Sizes,
-    pads: Sizes | None = None,
-    strides: Sizes | None = None,
+    dy: Array, /, *, dims: Sizes, count_include_pad: int = 0, **attributes: Any
 ) -> Array:
     """Each element in equal shares over its window."""
-    windows = slide(dims[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    windows = _windows(dims[2:], attributes["kernel_shape"], attributes)
     _fitting(dy, (*dims[:2], *windows.counts))
     shares = wide(dy) / np.maximum(counted(windows, bool(count_include_pad)).astype(wide(dy).dtype), 1)
     lead, kernel = shares.shape[:2], windows.kernel

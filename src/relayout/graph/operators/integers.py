@@ -28,7 +28,7 @@ from relayout.graph.operators.convolution import channelwise, infer_conv, intege
 from relayout.graph.operators.pooling import average_pool, global_average_pool, infer_pool
 from relayout.graph.operators.products import product_dims
 from relayout.graph.operators.quantization import saturated
-from relayout.graph.operators.registry import Array, Fact, operator
+from relayout.graph.operators.registry import OPERATORS, Array, Fact, operator
 from relayout.graph.operators.types import is_integer, numpy_type
 
 __all__ = ["AVERAGE", "CONV", "MATMUL"]
@@ -61,15 +61,11 @@ def _finished(
 
 
 def _infer_conv(x: Fact, w: Fact, *_: Fact | None, to: int = 1, **attributes: Any) -> Fact:
-    known = {name: one for name, one in attributes.items() if name in WINDOWS}
+    known = {name: one for name, one in attributes.items() if name in OPERATORS["Conv"].attributes}
     return Fact(infer_conv(x, w, **known).dims, numpy_type(to))
 
 
-WINDOWS = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-"""The attributes of a Conv."""
-
-
-@operator(CONV, infer=_infer_conv)
+@operator(CONV, infer=_infer_conv, like="Conv")
 def integer_conv(
     x: Array,
     w: Array,
@@ -81,23 +77,17 @@ def integer_conv(
     x_zero_point: Array | None = None,
     /,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
     zero_point: int = 0,
     to: int = 1,
     low: float = -inf,
     high: float = inf,
     inner: Sequence[float] | None = None,
     offset: int = 0,
+    **windows: Any,
 ) -> Array:
     """A convolution; its padding is the zero point."""
     zero = np.array(zero_point if x_zero_point is None else x_zero_point.reshape(()), x.dtype)
-    windows = auto_pad, dilations, group, kernel_shape, pads, strides
-    sums = integer_convolution(x, w, zero, w_zero_point, *windows)
+    sums = integer_convolution(x, w, zero, w_zero_point, **windows)
     v = sums.astype(np.float32) * _per_channel(scale, sums.ndim)
     if bias is not None:
         v = v + _per_channel(bias, sums.ndim)
@@ -151,7 +141,7 @@ def _infer_average(x: Fact, /, *, to: int, kernel_shape: Any = None, **attribute
     return Fact(dims, numpy_type(to))
 
 
-@operator(AVERAGE, infer=_infer_average)
+@operator(AVERAGE, infer=_infer_average, like="AveragePool")
 def integer_average(
     x: Array,
     /,
@@ -161,12 +151,7 @@ def integer_average(
     summand: float = 0.0,
     zero_point: int = 0,
     kernel_shape: Sequence[int] | None = None,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    **windows: Any,
 ) -> Array:
     """Averages over windows, or whole images without ``kernel_shape``, times a factor, plus a summand.
 
@@ -176,15 +161,6 @@ def integer_average(
     if kernel_shape is None:
         made = global_average_pool(real)
     else:
-        made = average_pool(
-            real,
-            kernel_shape=kernel_shape,
-            auto_pad=auto_pad,
-            ceil_mode=ceil_mode,
-            count_include_pad=count_include_pad,
-            dilations=dilations,
-            pads=pads,
-            strides=strides,
-        )
+        made = average_pool(real, kernel_shape=kernel_shape, **windows)
     v = np.rint(made * np.float32(factor) + np.float32(summand)) + np.float32(zero_point)
     return _finished(v, None, None, to, -inf, inf, None, 0)

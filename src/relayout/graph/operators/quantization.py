@@ -10,7 +10,6 @@ the attribute ``saturate`` is 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -160,7 +159,7 @@ def _infer_qlinear_conv(*facts: Fact, **attributes: Any) -> Fact:
     return Fact(infer_conv(facts[0], facts[3], **attributes).dims, facts[7].dtype)
 
 
-@operator("QLinearConv", infer=_infer_qlinear_conv)
+@operator("QLinearConv", infer=_infer_qlinear_conv, like="Conv")
 def qlinear_conv(
     x: Array,
     x_scale: Array,
@@ -172,18 +171,10 @@ def qlinear_conv(
     y_zero_point: Array,
     b: Array | None = None,
     /,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    **windows: Any,
 ) -> Array:
     """Convolution of quantised numbers into quantised numbers; weights may have a scale for each channel."""
-    sums = integer_convolution(
-        x, w, x_zero_point, w_zero_point, auto_pad, dilations, group, kernel_shape, pads, strides
-    )
+    sums = integer_convolution(x, w, x_zero_point, w_zero_point, **windows)
     if b is not None:
         sums += channelwise(b, sums.ndim)
     scale = w_scale.astype(np.float64)

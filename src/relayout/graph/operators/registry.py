@@ -17,6 +17,8 @@ None where something is not known::
 
 Where an operator has none, nothing is known of its results until it has run.
 
+Operators that slide windows as another one does say so (``like="Conv"``), and take its attributes as they are.
+
 What must be true of the inputs' dims is asked by a function of its own, which the definition calls first, so
 that a network that can't run is refused before it is planned (:attr:`Operator.fits`).
 """
@@ -230,9 +232,23 @@ OPERATORS: Final[dict[str, Operator]] = {}
 
 
 def operator(
-    name: str, infer: Infer | None = None, fits: Callable[..., None] | None = None
+    name: str,
+    infer: Infer | None = None,
+    fits: Callable[..., None] | None = None,
+    like: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a definition into the table; its signature says what the operator takes."""
+    """Enter a definition into the table; its signature says what the operator takes.
+
+    Besides its own attributes it has those of the operator that it is ``like``, and takes them as ``**``:
+
+    >>> @operator("OneForThisExample")
+    ... def one(x, /, *, times: float = 2.0): ...
+    >>> @operator("OtherForThisExample", like="OneForThisExample")
+    ... def other(x, /, *, plus: float = 0.0, **attributes): ...
+    >>> [dict(OPERATORS.pop(f"{name}ForThisExample").attributes) for name in ("One", "Other")]
+    [{'times': 2.0}, {'times': 2.0, 'plus': 0.0}]
+    """
+    inherited = OPERATORS[like].attributes if like else {}
 
     def enter(define: Callable[..., Any]) -> Callable[..., Any]:
         parameters = signature(define).parameters.values()
@@ -248,9 +264,12 @@ def operator(
             sum(one.default is Parameter.empty for one in places),
             any(one.kind is Parameter.VAR_POSITIONAL for one in parameters),
             {
-                one.name: ... if one.default is Parameter.empty else one.default
-                for one in keywords
-                if one.name != "wanted"
+                **inherited,
+                **{
+                    one.name: ... if one.default is Parameter.empty else one.default
+                    for one in keywords
+                    if one.name != "wanted"
+                },
             },
             define,
             infer,
