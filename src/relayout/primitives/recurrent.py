@@ -256,16 +256,15 @@ class Recurrent(Choosing):
 
     @locked
     def _estimate(self) -> tuple[float, str] | None:
-        from relayout.primitives.recurrent_program import costs
+        from relayout.primitives.recurrent_program import ForwardLayers
 
-        empty = any(0 in desc.dims for desc in self.descs.values())
-        return None if empty else costs(self)
+        return ForwardLayers.costs_of(self)
 
     @locked
     def _lower(self) -> Program | None:
-        from relayout.primitives.recurrent_program import program
+        from relayout.primitives.recurrent_program import ForwardLayers
 
-        return self._assembled(program(self))
+        return self._assembled(ForwardLayers.program_of(self))
 
 
 class VanillaRNN(Recurrent):

@@ -19,7 +19,7 @@ its states rounded, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
@@ -27,39 +27,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relayout.dtypes import dtype
-from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.expressions import Expression
 from relayout.ops.recurrent import MULTIPLIED, Workspace
-from relayout.primitives.several import Assembled, Impossible, Steps
+from relayout.primitives.recurrent_layers import APART, WORD, Layers, kept, moved, part_of, places_of
+from relayout.primitives.several import Assembled, Impossible
 
 if TYPE_CHECKING:
     from relayout.kernels.conv.arithmetic import Arithmetic
-    from relayout.kernels.recurrent.plan import Kept, Recurrence
+    from relayout.kernels.recurrent.plan import Recurrence
     from relayout.primitives.products import Products
     from relayout.primitives.recurrent import Recurrent
     from relayout.targets.machine import Machine
 
-__all__ = [
-    "APART",
-    "WORD",
-    "Packed",
-    "costs",
-    "kept",
-    "moved",
-    "multiplies",
-    "packed",
-    "packed_for",
-    "part_of",
-    "places_of",
-    "program",
-]
+__all__ = ["ForwardLayers", "Packed", "multiplies", "packed", "packed_for"]
 
-WORD = 4  # bytes of f32
 ADDED = Expression.of(("f32", "f32"), [("add", "f32", (0, 1))])  # the results of both directions
-APART = 64  # bytes by which rows of a state are longer than they must be: not all in one set of a cache
 
 
 @dataclass(frozen=True)
@@ -124,54 +109,6 @@ def packed_for(rounds: str, machine: Machine) -> Packed:
     return packed(lanes_of(machine), how.depth, rounds if how.dot else "f32")
 
 
-def moved(desc: MemoryDesc, offset: int) -> MemoryDesc:
-    """The same so many elements further."""
-    return MemoryDesc(desc.dims, desc.dtype, desc.layout.moved(offset))
-
-
-def part_of(desc: MemoryDesc, dims: tuple[int, ...], offsets: tuple[int, ...]) -> MemoryDesc:
-    """A part of a tensor, which must not cut blocks."""
-    try:
-        layout = views.submemory(desc.layout.with_roles(None), dims, offsets)
-    except LayoutError:  # it cuts blocks
-        raise Impossible from None
-    return MemoryDesc(dims, desc.dtype, layout)
-
-
-def places_of(
-    desc: MemoryDesc, directions: int, width: int, both: bool = False
-) -> tuple[int, int, int, int] | None:
-    """Strides of steps, rows and directions in the results of a layer, and where they begin.
-
-    None: units of a direction don't lie side by side. ``both``: all directions have the same place.
-    """
-    layout = desc.layout
-    if any(len(term) != 1 for term in layout.terms):
-        return None
-    ladders = {term[0]: ladder for term, ladder in zip(layout.terms, layout.ladders, strict=True)}
-    if any(len(ladders[axis]) > 1 for axis in (0, 1)):
-        return None
-    step, row = (ladders[axis][0].stride if ladders[axis] else 0 for axis in (0, 1))
-    offsets = layout.offsets([[0, 0, k] for k in range(desc.dims[2])]) - layout.offset0
-    several = directions > 1 and not both
-    apart = int(offsets[width]) if several else 0
-    wanted = [d * apart + k for d in range(directions if several else 1) for k in range(width)]
-    return (step, row, apart, layout.offset0) if offsets.tolist() == wanted else None
-
-
-@locked
-def kept(workspace: Workspace, layer: int) -> Kept:
-    """The workspace of a layer, as kernels see it."""
-    from relayout.kernels.recurrent.plan import Kept
-
-    starts = {name: at * WORD for name, at in workspace.starts(layer, 0).items()}
-    first = starts["states"]
-    memories = starts.get("memories", first) - first
-    gates = workspace.dims["gates"][2] * workspace.units * WORD
-    row = workspace.state * WORD, workspace.units * WORD, gates
-    return Kept(first, workspace.apart * WORD, memories, starts["gates"] - first, row)
-
-
 def initial(workspace: Workspace, layer: int, name: str, backward: Sequence[bool]) -> MemoryDesc:
     """The initial states of a layer's directions in the workspace: ``src_iter`` or ``src_iter_c``."""
     part = "memories" if name.endswith("_c") else "states"
@@ -183,65 +120,16 @@ def initial(workspace: Workspace, layer: int, name: str, backward: Sequence[bool
     return MemoryDesc(desc.dims, desc.dtype, desc.layout.moved(places[0]))
 
 
-@locked
-def program(made: Recurrent) -> Assembled | None:
-    """The program; None where there is no kernel for it."""
-    try:
-        return _Lowering(made).program()
-    except Impossible:
-        return None
+class ForwardLayers(Layers):
+    """The layers of a primitive, lowered."""
 
-
-@locked
-def costs(made: Recurrent) -> tuple[float, str] | None:
-    """About how many seconds a call takes, and how it is done; None where there are no kernels."""
-    from relayout.kernels.conv.cost import FACTS
-    from relayout.kernels.recurrent.plan import cycles
-    from relayout.primitives.products import ways
-    from relayout.reorder.predict import seconds_to_move
-    from relayout.runtime import threads
-    from relayout.runtime.clock import cycles_per_second
-
-    lowering = _Lowering(made)
-    counted, words = 0.0, ""
-    for layer in range(made.layers):
-        plan = lowering.recurrence(layer)
-        counted += cycles(plan, threads.count())
-        for d in range(len(made.backward)):
-            found = ways(lowering.product(layer, d))
-            if found is None:
-                return None
-            counted += found.candidates[0].cost * FACTS.clock
-        words = str(plan)
-    moved = 2 * sum(made.descs[name].nbytes for name in lowering.repacked)
-    moved += 0 if lowering.direct else 2 * made.descs["dst_layer"].nbytes
-    return counted / cycles_per_second() + (seconds_to_move(moved) if moved else 0.0), words
-
-
-class _Lowering:
     @locked
     def __init__(self, made: Recurrent) -> None:
-        from relayout.kernels.conv.tile import lanes_of
-        from relayout.kernels.recurrent.cell import Cell
-        from relayout.targets.machine import host
-
         what = made.operation
-        self.made, self.machine, self.sums, self.rounds = made, host(), what.sums, what.rounds
-        self.arithmetic = multiplies(what.rounds, self.machine)
-        optional = (f"weights_{name}" in made.inputs for name in ("peephole", "projection"))
-        self.cell = Cell(what.cell, what.activations, what.clip, *optional)
-        self.lanes = lanes_of(self.machine)
-        self.out = Steps()
-        self.time, self.batch, self.channels = made.descs["src_layer"].dims
-        self.units, self.outputs = made.units, made.outputs_of_state
-        self.directions = len(made.backward)
-        self.room = ceil(self.units / self.lanes) * self.lanes
+        super().__init__(made, what.clip)
+        self.rounds, self.arithmetic = what.rounds, multiplies(what.rounds, self.machine)
         self.pitch = ceil(self.outputs / self.lanes) * self.lanes + APART // WORD
         self.between = self.room + APART // WORD
-        size = (self.time, self.batch, made.layers, self.directions, self.units, self.outputs)
-        self.workspace = Workspace(self.cell.kind, *size)
-        self.names = {name: name for name in (*made.inputs, *made.outputs)}
-        self.descs = dict(made.descs)
         formats = packed_for(what.rounds, self.machine)
         self.repacked = [
             name
@@ -296,7 +184,17 @@ class _Lowering:
         """Those of one direction."""
         return part_of(self.kept(), (self.time, self.batch, self.outputs), (0, 0, d * self.outputs))
 
+    @property
+    def bytes_moved(self) -> int:
+        """Those of the destination, too, where it is not written directly."""
+        return super().bytes_moved + (0 if self.direct else self.made.descs["dst_layer"].nbytes)
+
     # -- products -------------------------------------------------------------------------------------------
+
+    def sums_of(self, layer: int) -> Iterator[Products]:
+        """One for each direction."""
+        for d in range(self.directions):
+            yield self.product(layer, d)
 
     @locked
     def product(self, layer: int, d: int) -> Products:
@@ -403,15 +301,10 @@ class _Lowering:
             if self.descs[name].layout.has_padding:
                 out.add(zeros_step(self.descs[name], name))
         for name in self.repacked:
-            desc = self.formats.of(name, self.descs[name])
-            target = out.room(f"{name} packed", desc.nbytes)
-            out.reorder(self.descs[name], desc, name, target)
-            self.names[name] = target
-        for source, target in (("src_layer", "data"), ("attention", "attention in order")):
-            if source in made.inputs and self.descs[source] != made.descs[source]:
-                desc = self.descs[source]
-                out.reorder(made.descs[source], desc, source, out.room(target, desc.nbytes))
-                self.names[source] = target
+            self.moved_to(name, self.formats.of(name, self.descs[name]), f"{name} packed")
+        for name, room in (("src_layer", "data"), ("attention", "attention in order")):
+            if name in made.inputs and self.descs[name] != made.descs[name]:
+                self.moved_to(name, self.descs[name], room)
         for layer in range(made.layers):
             self.layer(layer)
         if not self.direct:
@@ -481,8 +374,6 @@ class _Lowering:
     def recur(self, plan: Recurrence, target: str) -> None:
         """The kernel of all steps."""
         from relayout.kernels.recurrent.module import OPERANDS
-        from relayout.kernels.recurrent.turns import room
-        from relayout.primitives.recurrence import Recurring
 
         out, made = self.out, self.made
         if target != "dst_layer":
@@ -501,14 +392,7 @@ class _Lowering:
             size = made.layers * self.directions * self.cell.biases * self.room * WORD
             out.constants["no bias"] = np.zeros(size, np.uint8)
             buffers["bias"] = "no bias"
-        if plan.turns:
-            size = room(plan.tasks)
-            out.constants["nobody"] = np.zeros(size, np.uint8)
-            words = MemoryDesc((size,), "u8", "a")
-            buffers["turns"] = out.room("turns", size)
-            out.reorder(words, words, "nobody", "turns")
-        names = {name: buffers.get(name, name) for name in OPERANDS}
-        out.part(Recurring("recurrent", plan), names | {"src": "given", "dst": target})
+        self.kernel("recurrent", plan, OPERANDS, buffers, "given", target)
 
     @locked
     def assemble(self) -> None:

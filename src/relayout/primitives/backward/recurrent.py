@@ -127,16 +127,15 @@ class GradientsOfLayers(Backward, Choosing):
 
     @locked
     def _estimate(self) -> tuple[float, str] | None:
-        from relayout.primitives.backward.recurrent_program import costs
+        from relayout.primitives.backward.recurrent_program import BackwardLayers
 
-        empty = any(0 in desc.dims for desc in self.descs.values())
-        return None if empty else costs(self)
+        return BackwardLayers.costs_of(self)
 
     @locked
     def _lower(self) -> Program | None:
-        from relayout.primitives.backward.recurrent_program import program
+        from relayout.primitives.backward.recurrent_program import BackwardLayers
 
-        return self._assembled(program(self))
+        return self._assembled(BackwardLayers.program_of(self))
 
 
 def _check_cell(made: GradientsOfLayers, forward: Any) -> None:

@@ -33,10 +33,9 @@ from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.post_ops import Sum
-from relayout.ops.recurrent import Workspace
 from relayout.primitives.program import Step
-from relayout.primitives.recurrent_program import APART, WORD, kept, moved, part_of, places_of
-from relayout.primitives.several import Assembled, Impossible, Steps
+from relayout.primitives.recurrent_layers import APART, WORD, Layers, kept, moved, part_of, places_of
+from relayout.primitives.several import Assembled, Impossible
 
 if TYPE_CHECKING:
     from relayout.jit.compile import Module
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from relayout.primitives.backward.recurrent import GradientsOfLayers
     from relayout.primitives.products import Products
 
-__all__ = ["costs", "packed", "program"]
+__all__ = ["BackwardLayers", "packed"]
 
 ORDERED = ("src_layer", "attention", "diff_dst_layer")  # inputs that are read in the order of steps and rows
 
@@ -76,72 +75,21 @@ class _Product(NamedTuple):
 
 
 @locked
-def program(made: GradientsOfLayers) -> Assembled | None:
-    """The program; None where there is no kernel for it."""
-    try:
-        return _Lowering(made).program()
-    except Impossible:
-        return None
-
-
-@locked
-def costs(made: GradientsOfLayers) -> tuple[float, str] | None:
-    """About how many seconds a call takes, and how it is done; None where there are no kernels."""
-    from relayout.kernels.conv.cost import FACTS
-    from relayout.kernels.recurrent.plan import cycles
-    from relayout.primitives.products import ways
-    from relayout.reorder.predict import seconds_to_move
-    from relayout.runtime import threads
-    from relayout.runtime.clock import cycles_per_second
-
-    try:
-        lowering = _Lowering(made)
-        counted, words = 0.0, ""
-        for layer in range(made.layers):
-            plan = lowering.recurrence(layer)
-            counted += cycles(plan, threads.count())
-            words = str(plan)
-            for one in lowering.products(layer):
-                found = ways(one.made)
-                if found is None:
-                    return None
-                counted += found.candidates[0].cost * FACTS.clock
-    except Impossible:
-        return None
-    bytes = 2 * sum(made.descs[name].nbytes for name in lowering.repacked)
-    return counted / cycles_per_second() + (seconds_to_move(bytes) if bytes else 0.0), words
-
-
-@locked
 def _compiled(write: Callable[[], str], entry: str) -> Module:
     from relayout.jit.compile import Module
 
     return Module(write(), [entry])
 
 
-class _Lowering:
+class BackwardLayers(Layers):
+    """The layers of a primitive turned round, lowered."""
+
     @locked
     def __init__(self, made: GradientsOfLayers) -> None:
-        from relayout.kernels.conv.tile import lanes_of
-        from relayout.kernels.recurrent.cell import Cell
-        from relayout.targets.machine import host
-
-        what = made.operation
-        self.made, self.machine, self.sums = made, host(), what.sums
-        optional = (f"weights_{name}" in made.inputs for name in ("peephole", "projection"))
-        self.cell = Cell(what.cell, what.activations, 0.0, *optional)
-        self.lanes = lanes_of(self.machine)
-        self.out = Steps()
-        self.time, self.batch, self.channels = made.descs["src_layer"].dims
+        super().__init__(made)
         self.rows = self.time * self.batch
-        self.units, self.outputs = made.units, made.outputs_of_state
-        self.directions = len(made.backward)
-        self.room, self.wide = (ceil(n / self.lanes) * self.lanes for n in (self.units, self.outputs))
+        self.wide = ceil(self.outputs / self.lanes) * self.lanes
         self.between = max(self.room, self.wide) + APART // WORD
-        size = (self.time, self.batch, made.layers, self.directions, self.units, self.outputs)
-        self.workspace = Workspace(self.cell.kind, *size)
-        self.descs = dict(made.descs)
-        self.names = {name: name for name in (*made.inputs, *made.outputs)}
         self.formats = {
             name: MemoryDesc(self.descs[name].dims, "f32", text)
             for name, text in packed(self.lanes).items()
@@ -226,6 +174,10 @@ class _Lowering:
         return part_of(self.made.descs[name], dims, (layer, 0, 0, 0)), here
 
     # -- products -------------------------------------------------------------------------------------------
+
+    def sums_of(self, layer: int) -> Iterator[Products]:
+        """Those that :meth:`products` names the buffers of."""
+        return (one.made for one in self.products(layer))
 
     @locked
     def products(self, layer: int) -> Iterator[_Product]:
@@ -356,10 +308,10 @@ class _Lowering:
             if made.descs[name].layout.has_padding:
                 out.add(zeros_step(made.descs[name], name))
         for name in self.repacked:
-            self.moved_to(name, self.formats[name], "packed")
+            self.moved_to(name, self.formats[name], f"{name} packed")
         for name in ORDERED:
             if name in made.inputs and self.descs[name] != made.descs[name]:
-                self.moved_to(name, self.descs[name], "in order")
+                self.moved_to(name, self.descs[name], f"{name} in order")
         after = []
         for name, text in (("diff_src_layer", "tnc"), ("diff_bias", ""), ("diff_weights_peephole", "")):
             if name in made.outputs:
@@ -374,12 +326,6 @@ class _Lowering:
         for step in after:
             out.reorder(*step)
         return out.assembled()
-
-    def moved_to(self, name: str, desc: MemoryDesc, how: str) -> None:
-        """An input in another format."""
-        target = self.out.room(f"{name} {how}", max(desc.nbytes, desc.required_bytes))
-        self.out.reorder(self.made.descs[name], desc, name, target)
-        self.names[name] = target
 
     @locked
     def layer(self, layer: int) -> None:
@@ -419,10 +365,7 @@ class _Lowering:
     def recur(self, plan: Gradient, layer: int) -> None:
         """The kernel of all steps."""
         from relayout.kernels.recurrent.gradient import OPERANDS
-        from relayout.kernels.recurrent.turns import room
-        from relayout.primitives.recurrence import Recurring
 
-        out = self.out
         results = self.names.get("diff_dst_layer", "flow") if layer == self.made.layers - 1 else "above"
         buffers = {
             "weights": self.names["weights_iter"],
@@ -433,14 +376,7 @@ class _Lowering:
             "results": results,
             "turns": "flow",
         }
-        if plan.turns:
-            size = room(plan.tasks)
-            out.constants["nobody"] = np.zeros(size, np.uint8)
-            words = MemoryDesc((size,), "u8", "a")
-            buffers["turns"] = out.room("turns", size)
-            out.reorder(words, words, "nobody", "turns")
-        names = {name: buffers.get(name, name) for name in OPERANDS}
-        out.part(Recurring("gradient", plan), names | {"src": "workspace", "dst": "planes"})
+        self.kernel("gradient", plan, OPERANDS, buffers, "workspace", "planes")
 
     @locked
     def attended(self) -> None:
