@@ -61,30 +61,13 @@ GATHERED = 1 << 20  # 4-bit places that are looked at by index at a time
 SAMPLE = 0x3C  # a byte that numbers of any type may have: f32 0.0115, f16 1.06, s8 60
 
 
-class Tensor:
-    """Bytes with a memory descriptor, made by :func:`tensor` and :func:`from_buffer`, or as a view.
+class Described:
+    """What has a memory descriptor, in memory or in a store: its sizes and its data type."""
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import relayout as rl
-    >>> x = rl.tensor(np.arange(32.0).reshape(1, 32, 1, 1), "nChw16c")
-    >>> x.desc, x.buffer.nbytes
-    (MemoryDesc('f64:nChw16c:1x32x1x1'), 256)
-    >>> x[:, 4:8].numpy().ravel()  # a view of four channels inside a block
-    array([4., 5., 6., 7.])
-    """
-
-    __slots__ = ("buffer", "desc")
+    __slots__ = ()
 
     desc: MemoryDesc
     """What the bytes mean."""
-    buffer: NDArray[np.uint8]
-    """The physical bytes, padding included; a view shares the whole buffer of its tensor."""
-
-    def __init__(self, desc: MemoryDesc, buffer: NDArray[np.uint8]) -> None:
-        self.desc = desc
-        self.buffer = buffer
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -100,6 +83,30 @@ class Tensor:
     def dtype(self) -> DType:
         """The data type of the elements."""
         return self.desc.dtype
+
+
+class Tensor(Described):
+    """Bytes with a memory descriptor, made by :func:`tensor` and :func:`from_buffer`, or as a view.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relayout as rl
+    >>> x = rl.tensor(np.arange(32.0).reshape(1, 32, 1, 1), "nChw16c")
+    >>> x.desc, x.buffer.nbytes
+    (MemoryDesc('f64:nChw16c:1x32x1x1'), 256)
+    >>> x[:, 4:8].numpy().ravel()  # a view of four channels inside a block
+    array([4., 5., 6., 7.])
+    """
+
+    __slots__ = ("buffer", "desc")
+
+    buffer: NDArray[np.uint8]
+    """The physical bytes, padding included; a view shares the whole buffer of its tensor."""
+
+    def __init__(self, desc: MemoryDesc, buffer: NDArray[np.uint8]) -> None:
+        self.desc = desc
+        self.buffer = buffer
 
     @property
     def layout(self) -> Layout:

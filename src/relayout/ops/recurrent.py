@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
@@ -143,28 +143,14 @@ class Workspace(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recurrent(Operation):
-    """Layers of a cell in one direction or both; :mod:`relayout.primitives.recurrent` has the arguments."""
+class Layers(Operation):
+    """What recurrent layers and their gradients are: a cell in one direction or both."""
 
-    kind = "recurrent"
+    factors: ClassVar[int] = 1
+    """How often each weight is a factor, for each row of a step."""
     cell: str
     direction: str
     activations: tuple[Function, ...]
-    clip: float = 0.0
-    """What bounds sums on both sides; 0: nothing does."""
-    rounds: str = ""
-    """The data type to which states are rounded before they are multiplied by weights of that type; empty:
-    they are not rounded."""
-
-    @property
-    def gates(self) -> int:
-        """How many there are."""
-        return GATES[self.cell]
-
-    @property
-    def biases(self) -> int:
-        """How many there are for each unit: with linear before reset the state has one of its own."""
-        return self.gates + (self.cell in LINEAR)
 
     @property
     def backward(self) -> tuple[bool, ...]:
@@ -181,7 +167,29 @@ class Recurrent(Operation):
         """Those of the products: two for a multiplication and an addition."""
         dims = {one.name: one.dims for one in self.inputs}
         weights = sum(prod(dims[name]) for name in dims if name.startswith("weights"))
-        return 2 * prod(dims["src_layer"][:2]) * weights
+        return 2 * self.factors * prod(dims["src_layer"][:2]) * weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recurrent(Layers):
+    """Layers of a cell in one direction or both; :mod:`relayout.primitives.recurrent` has the arguments."""
+
+    kind = "recurrent"
+    clip: float = 0.0
+    """What bounds sums on both sides; 0: nothing does."""
+    rounds: str = ""
+    """The data type to which states are rounded before they are multiplied by weights of that type; empty:
+    they are not rounded."""
+
+    @property
+    def gates(self) -> int:
+        """How many there are."""
+        return GATES[self.cell]
+
+    @property
+    def biases(self) -> int:
+        """How many there are for each unit: with linear before reset the state has one of its own."""
+        return self.gates + (self.cell in LINEAR)
 
     def compute(self, **arrays: Any) -> dict[str, Reals]:
         """Step by step."""

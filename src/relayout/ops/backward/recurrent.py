@@ -37,39 +37,19 @@ from typing import Any
 
 import numpy as np
 
-from relayout.ops.functions import Function, Reals
-from relayout.ops.operation import Operation
-from relayout.ops.recurrent import DIRECTIONS, LINEAR, Workspace
+from relayout.ops.functions import Reals
+from relayout.ops.recurrent import LINEAR, Layers, Workspace
 from relayout.ops.slopes import slope
 
 __all__ = ["RecurrentBackward"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentBackward(Operation):
+class RecurrentBackward(Layers):
     """The gradients of :class:`relayout.ops.recurrent.Recurrent`, of those arguments that are outputs."""
 
     kind = "recurrent_backward"
-    cell: str
-    direction: str
-    activations: tuple[Function, ...]
-
-    @property
-    def backward(self) -> tuple[bool, ...]:
-        """For each direction whether the forward pass begins at the last step."""
-        return DIRECTIONS[self.direction]
-
-    @property
-    def sums(self) -> bool:
-        """Whether the results of both directions are added up; else they lie side by side."""
-        return self.direction == "bidirectional_sum"
-
-    @property
-    def flops(self) -> int:
-        """Those of the products: each of the forward pass has two here, one for what it is made of each."""
-        dims = {one.name: one.dims for one in self.inputs}
-        weights = sum(prod(dims[name]) for name in dims if name.startswith("weights"))
-        return 4 * prod(dims["src_layer"][:2]) * weights
+    factors = 2  # for the gradients of both sides of each product
 
     def compute(self, **arrays: Any) -> dict[str, Reals]:
         """Layer by layer, the last one first, and step by step, the last one first."""
