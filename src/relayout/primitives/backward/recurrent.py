@@ -22,6 +22,8 @@ products write: ``ldigo``, ``ldio`` and ``ldgo``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from relayout.errors import LayoutError
@@ -59,29 +61,52 @@ __all__ = [
 READ = ("src_layer", "attention", "weights_layer", "weights_iter", "weights_peephole", "weights_projection")
 
 
-class GradientsOfLayers(Backward, Choosing):
-    """What the backward primitives share."""
+class _OfForward:
+    """A constructor's signature: what the forward primitive has, and by ``diff_`` its gradients."""
 
+    def __get__(self, made: object, kind: type[GradientsOfLayers]) -> Signature:
+        return _signature(kind)
+
+
+@cache
+def _signature(kind: type[GradientsOfLayers]) -> Signature:
+    forward = kind.hint.__signature__.parameters
+    known = [name for name in FORMATS if name in forward and name != "workspace"]
+    names = [name for name in READ if name in known]
+    names += [f"diff_{name}" for name in sorted(known, key=lambda name: not name.startswith("dst"))]
+    others = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation="MemoryDesc | bool | None")
+        for name in names
+    ]
+    return Signature([Parameter("forward", Parameter.POSITIONAL_OR_KEYWORD, annotation=kind.hint), *others])
+
+
+class GradientsOfLayers(Backward, Choosing):
+    """What the backward primitives share. Their arguments follow from those of the forward primitive."""
+
+    __signature__ = _OfForward()  # type: ignore[assignment]
+    hint: ClassVar[type[Recurrent]] = Recurrent
     operation: RecurrentBackward
     forward: Recurrent
 
-    def _decide(self, forward: Any, given: dict[str, Any]) -> None:
-        """Check everything, and decide every ``any``."""
+    def __init__(self, forward: Any, **given: MemoryDesc | bool | None) -> None:
         self._made_for(forward)
         if "workspace" not in forward.outputs:
             raise LayoutError(f"{self.kind}: forward must be made with workspace=True")
         made = forward.descs
-        inputs = {name: self._like(name, given[name], made[name]) for name in READ if name in made}
+        inputs = {name: self._like(name, given.get(name), made[name]) for name in READ if name in made}
         outputs = {}
         for name in forward.outputs:
-            if name != "workspace" and not self._absent(f"diff_{name}", given):
-                inputs[f"diff_{name}"] = self._like(f"diff_{name}", given[f"diff_{name}"], made[name])
+            diff, one = f"diff_{name}", given.get(f"diff_{name}")
+            if name != "workspace" and one is not False:
+                inputs[diff] = self._like(diff, one, made[name])
         for name in forward.inputs:
-            if not self._absent(f"diff_{name}", given):
-                outputs[f"diff_{name}"] = self._like(f"diff_{name}", given[f"diff_{name}"], made[name], True)
-        for name in given:
+            diff, one = f"diff_{name}", given.get(f"diff_{name}")
+            if one is not False:
+                outputs[diff] = self._like(diff, one, made[name], True)
+        for name, desc in given.items():
             which = name.removeprefix("diff_")
-            if given[name] is not None and given[name] is not False and which not in made:
+            if desc is not None and desc is not False and which not in made:
                 raise LayoutError(f"{self.kind}: there is no {name}, since forward has no {which}")
         if not outputs:
             raise LayoutError(f"{self.kind}: no gradient is asked for; each of them is False")
@@ -104,10 +129,6 @@ class GradientsOfLayers(Backward, Choosing):
             direction=forward.direction,
             activations=forward.activations,
         )
-
-    @staticmethod
-    def _absent(name: str, given: dict[str, Any]) -> bool:
-        return given.get(name) is False
 
     @locked
     def _decided(self, given: Mapping[str, MemoryDesc]) -> dict[str, MemoryDesc]:
@@ -174,38 +195,7 @@ class VanillaRNNBackward(GradientsOfLayers):
     """
 
     kind = "vanilla_rnn_backward"
-    hint: ClassVar[type[Recurrent]] = VanillaRNN
-
-    def __init__(
-        self,
-        forward: Recurrent,
-        *,
-        src_layer: MemoryDesc | None = None,
-        weights_layer: MemoryDesc | None = None,
-        weights_iter: MemoryDesc | None = None,
-        diff_dst_layer: MemoryDesc | bool | None = None,
-        diff_dst_iter: MemoryDesc | bool | None = None,
-        diff_src_layer: MemoryDesc | bool | None = None,
-        diff_src_iter: MemoryDesc | bool | None = None,
-        diff_weights_layer: MemoryDesc | bool | None = None,
-        diff_weights_iter: MemoryDesc | bool | None = None,
-        diff_bias: MemoryDesc | bool | None = None,
-    ) -> None:
-        self._decide(
-            forward,
-            {
-                "src_layer": src_layer,
-                "weights_layer": weights_layer,
-                "weights_iter": weights_iter,
-                "diff_dst_layer": diff_dst_layer,
-                "diff_dst_iter": diff_dst_iter,
-                "diff_src_layer": diff_src_layer,
-                "diff_src_iter": diff_src_iter,
-                "diff_weights_layer": diff_weights_layer,
-                "diff_weights_iter": diff_weights_iter,
-                "diff_bias": diff_bias,
-            },
-        )
+    hint = VanillaRNN
 
 
 class GRUBackward(VanillaRNNBackward):
@@ -275,41 +265,6 @@ class AUGRUBackward(GradientsOfLayers):
     kind = "augru_backward"
     hint = AUGRU
 
-    def __init__(
-        self,
-        forward: Recurrent,
-        *,
-        src_layer: MemoryDesc | None = None,
-        attention: MemoryDesc | None = None,
-        weights_layer: MemoryDesc | None = None,
-        weights_iter: MemoryDesc | None = None,
-        diff_dst_layer: MemoryDesc | bool | None = None,
-        diff_dst_iter: MemoryDesc | bool | None = None,
-        diff_src_layer: MemoryDesc | bool | None = None,
-        diff_attention: MemoryDesc | bool | None = None,
-        diff_src_iter: MemoryDesc | bool | None = None,
-        diff_weights_layer: MemoryDesc | bool | None = None,
-        diff_weights_iter: MemoryDesc | bool | None = None,
-        diff_bias: MemoryDesc | bool | None = None,
-    ) -> None:
-        self._decide(
-            forward,
-            {
-                "src_layer": src_layer,
-                "attention": attention,
-                "weights_layer": weights_layer,
-                "weights_iter": weights_iter,
-                "diff_dst_layer": diff_dst_layer,
-                "diff_dst_iter": diff_dst_iter,
-                "diff_src_layer": diff_src_layer,
-                "diff_attention": diff_attention,
-                "diff_src_iter": diff_src_iter,
-                "diff_weights_layer": diff_weights_layer,
-                "diff_weights_iter": diff_weights_iter,
-                "diff_bias": diff_bias,
-            },
-        )
-
     def _made_for(self, forward: Any) -> None:
         super()._made_for(forward)
         _check_cell(self, forward)
@@ -371,46 +326,3 @@ class LSTMBackward(GradientsOfLayers):
 
     kind = "lstm_backward"
     hint = LSTM
-
-    def __init__(
-        self,
-        forward: Recurrent,
-        *,
-        src_layer: MemoryDesc | None = None,
-        weights_layer: MemoryDesc | None = None,
-        weights_iter: MemoryDesc | None = None,
-        weights_peephole: MemoryDesc | None = None,
-        weights_projection: MemoryDesc | None = None,
-        diff_dst_layer: MemoryDesc | bool | None = None,
-        diff_dst_iter: MemoryDesc | bool | None = None,
-        diff_dst_iter_c: MemoryDesc | bool | None = None,
-        diff_src_layer: MemoryDesc | bool | None = None,
-        diff_src_iter: MemoryDesc | bool | None = None,
-        diff_src_iter_c: MemoryDesc | bool | None = None,
-        diff_weights_layer: MemoryDesc | bool | None = None,
-        diff_weights_iter: MemoryDesc | bool | None = None,
-        diff_weights_peephole: MemoryDesc | bool | None = None,
-        diff_weights_projection: MemoryDesc | bool | None = None,
-        diff_bias: MemoryDesc | bool | None = None,
-    ) -> None:
-        self._decide(
-            forward,
-            {
-                "src_layer": src_layer,
-                "weights_layer": weights_layer,
-                "weights_iter": weights_iter,
-                "weights_peephole": weights_peephole,
-                "weights_projection": weights_projection,
-                "diff_dst_layer": diff_dst_layer,
-                "diff_dst_iter": diff_dst_iter,
-                "diff_dst_iter_c": diff_dst_iter_c,
-                "diff_src_layer": diff_src_layer,
-                "diff_src_iter": diff_src_iter,
-                "diff_src_iter_c": diff_src_iter_c,
-                "diff_weights_layer": diff_weights_layer,
-                "diff_weights_iter": diff_weights_iter,
-                "diff_weights_peephole": diff_weights_peephole,
-                "diff_weights_projection": diff_weights_projection,
-                "diff_bias": diff_bias,
-            },
-        )
