@@ -72,19 +72,6 @@ def activations_of(
     return made
 
 
-def _functions(
-    names: Sequence[str] | None,
-    default: Sequence[str],
-    directions: int,
-    alphas: Sequence[float] | None,
-    betas: Sequence[float] | None,
-) -> list[list[Function]]:
-    """The functions of each direction."""
-    named = activations_of(names, default, directions, alphas, betas)
-    made: list[Function] = [partial(FUNCTIONS[name][0], **chosen) for name, chosen in named]
-    return [made[i * len(default) : (i + 1) * len(default)] for i in range(directions)]
-
-
 def _directions(direction: str) -> tuple[bool, ...]:
     """For each direction whether it goes backward."""
     found = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}.get(direction)
@@ -121,56 +108,111 @@ def _backward(x: Array, lengths: Array | None) -> Array:
     return np.take_along_axis(x, source[:, :, None], axis=0)
 
 
-def _layer(
-    gates: int,
-    x: Array,
-    w: Array,
-    r: Array,
-    initial: Sequence[Array | None],
-    lengths: Array | None,
-    direction: str,
-    layout: int,
-    hidden_size: int | None,
-    steps: Callable[[int], Step],
-    bias: Callable[[int], Array | float],
-) -> tuple[Array, ...]:
-    """All results and the last of each state, with directions and layout as ONNX has them."""
-    directions = _directions(direction)
-    if layout:
-        x = x.swapaxes(0, 1)
-        initial = [None if one is None else one.swapaxes(0, 1) for one in initial]
-    if x.ndim != 3 or w.ndim != 3 or r.ndim != 3:
-        raise LayoutError("X, W and R must have 3 axes")
-    hidden = hidden_size or r.shape[2]
-    batch = x.shape[1]
-    expected = (len(directions), gates * hidden)
-    if w.shape != (*expected, x.shape[2]) or r.shape != (*expected, hidden):
-        raise LayoutError(
-            f"W must be {(*expected, x.shape[2])} and R {(*expected, hidden)}, got {w.shape} and {r.shape}"
-        )
-    if lengths is not None and (
-        lengths.shape != (batch,) or (lengths > x.shape[0]).any() or (lengths < 0).any()
-    ):
-        raise LayoutError(f"sequence_lens must be {batch} numbers of at most {x.shape[0]}, got {lengths}")
-    results, states = [], []
-    for number, reverse in enumerate(directions):
-        read = _backward(x, lengths) if reverse else x
-        given = read @ w[number].T + bias(number)
-        start = []
-        for one in initial:
-            first = np.zeros((batch, hidden), x.dtype) if one is None else one[number]
-            if first.shape != (batch, hidden):
-                raise LayoutError(f"an initial state of {first.shape}; it must be {(batch, hidden)}")
-            start.append(first)
-        made, state = _run(given, steps(number), tuple(start), lengths)
-        results.append(_backward(made, lengths) if reverse else made)
-        states.append(state)
-    y = np.stack(results, axis=1)
-    last = [np.stack([state[i] for state in states]) for i in range(len(initial))]
-    if layout:
-        y = y.transpose(2, 0, 1, 3)
-        last = [one.swapaxes(0, 1) for one in last]
-    return (y, *last)
+class _Layer:
+    """A layer, with directions and layout as ONNX has them.
+
+    Parameters
+    ----------
+    gates : int
+        How many there are.
+    usual : sequence of str
+        The activations of a direction, where none are given.
+
+    Attributes
+    ----------
+    r : ndarray
+        The weights of the state, for each direction.
+    units : int
+        Units of a gate.
+    functions : list
+        The activations of each direction.
+    """
+
+    def __init__(
+        self,
+        gates: int,
+        usual: Sequence[str],
+        x: Array,
+        w: Array,
+        r: Array,
+        *,
+        activation_alpha: Sequence[float] | None = None,
+        activation_beta: Sequence[float] | None = None,
+        activations: Sequence[str] | None = None,
+        clip: float | None = None,
+        direction: str = "forward",
+        hidden_size: int | None = None,
+        layout: int = 0,
+    ) -> None:
+        self.x, self.w, self.r = wide(x), wide(w), wide(r)
+        self.dtype, self.gates, self.units = x.dtype, gates, r.shape[-1]
+        self.clip, self.hidden_size, self.layout = clip, hidden_size, layout
+        self.directions = _directions(direction)
+        count, each = len(self.directions), len(usual)
+        named = activations_of(activations, usual, count, activation_alpha, activation_beta)
+        made: list[Function] = [partial(FUNCTIONS[name][0], **chosen) for name, chosen in named]
+        self.functions = [made[i * each : (i + 1) * each] for i in range(count)]
+
+    def clipped(self, x: Array) -> Array:
+        """Within the bounds, if there are any."""
+        return x if self.clip is None else np.clip(x, -self.clip, self.clip)
+
+    def vectors(self, name: str, given: Array | None, count: int) -> Array:
+        """So many vectors of units for each direction; zeros, if they are left out."""
+        dims = len(self.directions), count * self.units
+        if given is not None and given.shape != dims:
+            raise LayoutError(f"{name} must be {dims}, got {given.shape}")
+        return np.zeros(dims, self.x.dtype) if given is None else wide(given).astype(self.x.dtype)
+
+    def run(
+        self,
+        initial: Sequence[Array | None],
+        lengths: Array | None,
+        steps: Callable[[int], Step],
+        bias: Callable[[int], Array],
+    ) -> tuple[Array, ...]:
+        """All results and the last of each state.
+
+        ``steps`` and ``bias`` have a step for each direction, and what is added to its products with the data.
+        """
+        x, w, r = self.x, self.w, self.r
+        starts = [None if one is None else wide(one) for one in initial]
+        if self.layout:
+            x = x.swapaxes(0, 1)
+            starts = [None if one is None else one.swapaxes(0, 1) for one in starts]
+        if x.ndim != 3 or w.ndim != 3 or r.ndim != 3:
+            raise LayoutError("X, W and R must have 3 axes")
+        hidden = self.hidden_size or r.shape[2]
+        batch = x.shape[1]
+        expected = (len(self.directions), self.gates * hidden)
+        if w.shape != (*expected, x.shape[2]) or r.shape != (*expected, hidden):
+            raise LayoutError(
+                f"W must be {(*expected, x.shape[2])} and R {(*expected, hidden)}, "
+                f"got {w.shape} and {r.shape}"
+            )
+        if lengths is not None and (
+            lengths.shape != (batch,) or (lengths > x.shape[0]).any() or (lengths < 0).any()
+        ):
+            raise LayoutError(f"sequence_lens must be {batch} numbers of at most {x.shape[0]}, got {lengths}")
+        results, states = [], []
+        for number, reverse in enumerate(self.directions):
+            read = _backward(x, lengths) if reverse else x
+            given = read @ w[number].T + bias(number)
+            start = []
+            for one in starts:
+                first = np.zeros((batch, hidden), x.dtype) if one is None else one[number]
+                if first.shape != (batch, hidden):
+                    raise LayoutError(f"an initial state of {first.shape}; it must be {(batch, hidden)}")
+                start.append(first)
+            made, state = _run(given, steps(number), tuple(start), lengths)
+            results.append(_backward(made, lengths) if reverse else made)
+            states.append(state)
+        y = np.stack(results, axis=1)
+        last = [np.stack([state[i] for state in states]) for i in range(len(starts))]
+        if self.layout:
+            y = y.transpose(2, 0, 1, 3)
+            last = [one.swapaxes(0, 1) for one in last]
+        return tuple(narrow(one, self.dtype) for one in (y, *last))
 
 
 def _infer(states: int) -> Callable[..., tuple[Fact, ...]]:
@@ -198,23 +240,15 @@ def _infer(states: int) -> Callable[..., tuple[Fact, ...]]:
     return infer
 
 
-def _clipped(clip: float | None) -> Function:
-    return (lambda x: x) if clip is None else (lambda x: np.clip(x, -clip, clip))
+ATTRIBUTES: Final[dict[str, Any]] = {
+    **dict.fromkeys(("activation_alpha", "activation_beta", "clip", "hidden_size")),
+    "direction": "forward",
+    "layout": 0,
+}
+"""Those of all three, besides their activations."""
 
 
-def _checked_bias(b: Array | None, directions: int, size: int) -> Array:
-    if b is None:
-        return np.zeros((directions, size), np.float32)
-    if b.shape != (directions, size):
-        raise LayoutError(f"B must be {(directions, size)}, got {b.shape}")
-    return wide(b)
-
-
-def _narrowed(made: tuple[Array, ...], dtype: np.dtype[Any]) -> tuple[Array, ...]:
-    return tuple(narrow(one, dtype) for one in made)
-
-
-@operator("RNN", infer=_infer(1))
+@operator("RNN", infer=_infer(1), like=ATTRIBUTES)
 def rnn(
     x: Array,
     w: Array,
@@ -224,39 +258,27 @@ def rnn(
     initial_h: Array | None = None,
     /,
     *,
-    activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None,
     activations: Sequence[str] = ("Tanh", "Tanh"),
-    clip: float | None = None,
     direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
+    **attributes: Any,
 ) -> tuple[Array, ...]:
     """A state that is a function of the data and the state before."""
-    data, weights, recurrent = wide(x), wide(w), wide(r)
-    count = len(_directions(direction))
-    biases = _checked_bias(b, count, 2 * recurrent.shape[-1])
-    functions = _functions(activations[:count], ("tanh",), count, activation_alpha, activation_beta)
-    clipped = _clipped(clip)
+    names = activations[: len(_directions(direction))]
+    layer = _Layer(1, ("tanh",), x, w, r, activations=names, direction=direction, **attributes)
+    biases, size = layer.vectors("B", b, 2), layer.units
 
     def steps(number: int) -> Step:
-        (f,), turned = functions[number], recurrent[number].T
+        (f,), turned = layer.functions[number], layer.r[number].T
 
         def step(given: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-            return (np.asarray(f(clipped(given + state[0] @ turned)), given.dtype),)
+            return (np.asarray(f(layer.clipped(given + state[0] @ turned)), given.dtype),)
 
         return step
 
-    start = [None if initial_h is None else wide(initial_h)]
-    size = recurrent.shape[-1]
-    made = _layer(
-        *(1, data, weights, recurrent, start, sequence_lens, direction, layout, hidden_size, steps),
-        lambda n: (biases[n, :size] + biases[n, size:]).astype(data.dtype),
-    )
-    return _narrowed(made, x.dtype)
+    return layer.run((initial_h,), sequence_lens, steps, lambda n: biases[n, :size] + biases[n, size:])
 
 
-@operator("GRU", infer=_infer(1))
+@operator("GRU", infer=_infer(1), like=ATTRIBUTES)
 def gru(
     x: Array,
     w: Array,
@@ -266,33 +288,25 @@ def gru(
     initial_h: Array | None = None,
     /,
     *,
-    activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None,
     activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
     linear_before_reset: int = 0,
+    **attributes: Any,
 ) -> tuple[Array, ...]:
     """Gates in the order update, reset, hidden."""
-    data, weights, recurrent = wide(x), wide(w), wide(r)
-    size, count = recurrent.shape[-1], len(_directions(direction))
-    biases = _checked_bias(b, count, 6 * size).astype(data.dtype)
-    functions = _functions(activations, ("sigmoid", "tanh"), count, activation_alpha, activation_beta)
-    clipped = _clipped(clip)
+    layer = _Layer(3, ("sigmoid", "tanh"), x, w, r, activations=activations, **attributes)
+    biases, size = layer.vectors("B", b, 6), layer.units
 
     def steps(number: int) -> Step:
-        f, g = functions[number]
-        gates, hidden = recurrent[number, : 2 * size].T, recurrent[number, 2 * size :].T
+        f, g = layer.functions[number]
+        gates, hidden = layer.r[number, : 2 * size].T, layer.r[number, 2 * size :].T
         bias = biases[number, 5 * size :]
 
         def step(given: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
             (h,) = state
-            both = np.asarray(f(clipped(given[:, : 2 * size] + h @ gates)), given.dtype)
+            both = np.asarray(f(layer.clipped(given[:, : 2 * size] + h @ gates)), given.dtype)
             update, reset = both[:, :size], both[:, size:]
             inner = reset * (h @ hidden + bias) if linear_before_reset else (reset * h) @ hidden + bias
-            new = np.asarray(g(clipped(given[:, 2 * size :] + inner)), given.dtype)
+            new = np.asarray(g(layer.clipped(given[:, 2 * size :] + inner)), given.dtype)
             return ((1 - update) * new + update * h,)
 
         return step
@@ -302,14 +316,10 @@ def gru(
         own[: 2 * size] += biases[number, 3 * size : 5 * size]
         return np.asarray(own)
 
-    start = [None if initial_h is None else wide(initial_h)]
-    made = _layer(
-        *(3, data, weights, recurrent, start, sequence_lens, direction, layout, hidden_size, steps, bias)
-    )
-    return _narrowed(made, x.dtype)
+    return layer.run((initial_h,), sequence_lens, steps, bias)
 
 
-@operator("LSTM", infer=_infer(2))
+@operator("LSTM", infer=_infer(2), like=ATTRIBUTES)
 def lstm(
     x: Array,
     w: Array,
@@ -321,29 +331,19 @@ def lstm(
     p: Array | None = None,
     /,
     *,
-    activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None,
     activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
     input_forget: int = 0,
-    layout: int = 0,
+    **attributes: Any,
 ) -> tuple[Array, ...]:
     """Gates in the order input, output, forget, cell; the output's peephole sees the new cell."""
-    data, weights, recurrent = wide(x), wide(w), wide(r)
-    size, count = recurrent.shape[-1], len(_directions(direction))
-    biases = _checked_bias(b, count, 8 * size).astype(data.dtype)
-    functions = _functions(activations, ("sigmoid", "tanh", "tanh"), count, activation_alpha, activation_beta)
-    clipped = _clipped(clip)
-    holes = None if p is None else wide(p)
-    if holes is not None and holes.shape != (count, 3 * size):
-        raise LayoutError(f"P must be {(count, 3 * size)}, got {holes.shape}")
+    layer = _Layer(4, ("sigmoid", "tanh", "tanh"), x, w, r, activations=activations, **attributes)
+    biases, holes, size = layer.vectors("B", b, 8), layer.vectors("P", p, 3), layer.units
+    clipped = layer.clipped
 
     def steps(number: int) -> Step:
-        f, g, h = functions[number]
-        turned = recurrent[number].T
-        peep = [0.0] * 3 if holes is None else [holes[number, i * size : (i + 1) * size] for i in range(3)]
+        f, g, h = layer.functions[number]
+        turned = layer.r[number].T
+        peep = [holes[number, i * size : (i + 1) * size] for i in range(3)]
 
         def step(given: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
             hidden, cell = state
@@ -357,9 +357,7 @@ def lstm(
 
         return step
 
-    start = [None if one is None else wide(one) for one in (initial_h, initial_c)]
-    made = _layer(
-        *(4, data, weights, recurrent, start, sequence_lens, direction, layout, hidden_size, steps),
-        lambda n: biases[n, : 4 * size] + biases[n, 4 * size :],
-    )
-    return _narrowed(made, x.dtype)
+    def bias(number: int) -> Array:
+        return np.asarray(biases[number, : 4 * size] + biases[number, 4 * size :])
+
+    return layer.run((initial_h, initial_c), sequence_lens, steps, bias)

@@ -17,7 +17,8 @@ None where something is not known::
 
 Where an operator has none, nothing is known of its results until it has run.
 
-Operators that slide windows as another one does say so (``like="Conv"``), and take its attributes as they are.
+Operators that slide windows as another one does say so (``like="Conv"``), and take its attributes as they
+are.
 
 What must be true of the inputs' dims is asked by a function of its own, which the definition calls first, so
 that a network that can't run is refused before it is planned (:attr:`Operator.fits`).
@@ -235,11 +236,12 @@ def operator(
     name: str,
     infer: Infer | None = None,
     fits: Callable[..., None] | None = None,
-    like: str = "",
+    like: str | Mapping[str, Any] = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a definition into the table; its signature says what the operator takes.
 
-    Besides its own attributes it has those of the operator that it is ``like``, and takes them as ``**``:
+    Besides its own attributes it has those of the operator that it is ``like``, or others with their defaults,
+    and takes them as ``**``:
 
     >>> @operator("OneForThisExample")
     ... def one(x, /, *, times: float = 2.0): ...
@@ -248,7 +250,7 @@ def operator(
     >>> [dict(OPERATORS.pop(f"{name}ForThisExample").attributes) for name in ("One", "Other")]
     [{'times': 2.0}, {'times': 2.0, 'plus': 0.0}]
     """
-    inherited = OPERATORS[like].attributes if like else {}
+    inherited = (OPERATORS[like].attributes if like else {}) if isinstance(like, str) else like
 
     def enter(define: Callable[..., Any]) -> Callable[..., Any]:
         parameters = signature(define).parameters.values()
