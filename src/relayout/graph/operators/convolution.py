@@ -150,7 +150,7 @@ def infer_conv(
     dilations: Sequence[int] | None = None,
     pads: Sequence[int] | None = None,
     auto_pad: str = "NOTSET",
-    group: int = 1,
+    **__: object,
 ) -> Fact:
     """What is known of a convolution's result."""
     if x.dims is None:
@@ -217,8 +217,8 @@ def integer_convolution(
     return convolve(_shifted(x, x_zero), _shifted(w, w_zero, 0), windows, group)
 
 
-def _infer_integer(x: Fact, w: Fact, *_: Fact | None, **attributes: object) -> Fact:
-    return Fact(infer_conv(x, w, **attributes).dims, np.dtype(np.int32))  # type: ignore[arg-type]
+def _infer_integer(x: Fact, w: Fact, *_: Fact | None, **attributes: Any) -> Fact:
+    return Fact(infer_conv(x, w, **attributes).dims, np.dtype(np.int32))
 
 
 @operator("ConvInteger", infer=_infer_integer, like="Conv")

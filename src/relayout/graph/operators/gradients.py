@@ -34,24 +34,11 @@ from relayout.graph.operators.normalization import average
 from relayout.graph.operators.pooling import counted, places_of_largest
 from relayout.graph.operators.registry import Array, Fact, operator
 from relayout.graph.operators.types import narrow, wide
-from relayout.graph.operators.windows import Windows, fold, slide
+from relayout.graph.operators.windows import fold, slide
 
 __all__ = ["LAST", "MIXING", "OF_PLACE", "OF_SEED", "OF_STEP", "bound"]
 
 Sizes = Sequence[int]
-
-
-def _windows(sizes: Sizes, kernel: Sizes, a: dict[str, Any]) -> Windows:
-    """The windows of a forward operator with these attributes."""
-    return slide(
-        tuple(sizes),
-        kernel,
-        a.get("strides"),
-        a.get("dilations"),
-        a.get("pads"),
-        a.get("auto_pad") or "NOTSET",
-        a.get("ceil_mode") or 0,
-    )
 
 
 def _as_said(dy: Fact, *_: Fact | None, dims: Sizes, **__: object) -> Fact:
@@ -61,7 +48,7 @@ def _as_said(dy: Fact, *_: Fact | None, dims: Sizes, **__: object) -> Fact:
 @operator("relayout.ConvGradInput", infer=_as_said, like="Conv")
 def conv_grad_input(dy: Array, w: Array, /, *, dims: Sizes, group: int = 1, **attributes: Any) -> Array:
     """The gradient by the data, which has ``dims``: windows of products, added up where they came from."""
-    windows = _windows(dims[2:], w.shape[2:], attributes)
+    windows = slide(dims[2:], **{**attributes, "kernel_shape": w.shape[2:]})
     batch, inputs = dims[:2]
     _fitting(dy, (batch, w.shape[0], *windows.counts))
     weights = wide(w).reshape(group, w.shape[0] // group, prod(w.shape[1:]))
@@ -74,7 +61,7 @@ def conv_grad_input(dy: Array, w: Array, /, *, dims: Sizes, group: int = 1, **at
 @operator("relayout.ConvGradWeights", infer=_as_said, like="Conv")
 def conv_grad_weights(dy: Array, x: Array, /, *, dims: Sizes, group: int = 1, **attributes: Any) -> Array:
     """The gradient by the weights, which have ``dims``: images are added up in their order."""
-    windows = _windows(x.shape[2:], dims[2:], attributes)
+    windows = slide(x.shape[2:], **{**attributes, "kernel_shape": dims[2:]})
     batch, outputs = x.shape[0], dims[0]
     _fitting(dy, (batch, outputs, *windows.counts))
     view = windows.view(windows.padded(wide(x), 0))
@@ -96,9 +83,9 @@ def _like_second(dy: Fact, x: Fact, *_: Fact | None, **__: object) -> Fact:
 
 
 @operator("relayout.MaxPoolGrad", infer=_like_second, like="MaxPool")
-def max_pool_grad(dy: Array, x: Array, /, **attributes: Any) -> Array:
+def max_pool_grad(dy: Array, x: Array, /, *, storage_order: int = 0, **attributes: Any) -> Array:
     """Each element where the first largest one of its window is; what meets there is added up."""
-    windows = _windows(x.shape[2:], attributes["kernel_shape"], attributes)
+    windows = slide(x.shape[2:], **attributes)
     _fitting(dy, (*x.shape[:2], *windows.counts))
     places = places_of_largest(wide(x), windows)
     made = np.zeros((prod(x.shape[:2]), prod(x.shape[2:])), wide(dy).dtype)
@@ -112,7 +99,7 @@ def average_pool_grad(
     dy: Array, /, *, dims: Sizes, count_include_pad: int = 0, **attributes: Any
 ) -> Array:
     """Each element in equal shares over its window."""
-    windows = _windows(dims[2:], attributes["kernel_shape"], attributes)
+    windows = slide(dims[2:], **attributes)
     _fitting(dy, (*dims[:2], *windows.counts))
     shares = wide(dy) / np.maximum(counted(windows, bool(count_include_pad)).astype(wide(dy).dtype), 1)
     lead, kernel = shares.shape[:2], windows.kernel

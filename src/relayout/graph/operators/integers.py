@@ -28,7 +28,7 @@ from relayout.graph.operators.convolution import channelwise, infer_conv, intege
 from relayout.graph.operators.pooling import average_pool, global_average_pool, infer_pool
 from relayout.graph.operators.products import product_dims
 from relayout.graph.operators.quantization import saturated
-from relayout.graph.operators.registry import OPERATORS, Array, Fact, operator
+from relayout.graph.operators.registry import Array, Fact, operator
 from relayout.graph.operators.types import is_integer, numpy_type
 
 __all__ = ["AVERAGE", "CONV", "MATMUL"]
@@ -61,8 +61,7 @@ def _finished(
 
 
 def _infer_conv(x: Fact, w: Fact, *_: Fact | None, to: int = 1, **attributes: Any) -> Fact:
-    known = {name: one for name, one in attributes.items() if name in OPERATORS["Conv"].attributes}
-    return Fact(infer_conv(x, w, **known).dims, numpy_type(to))
+    return Fact(infer_conv(x, w, **attributes).dims, numpy_type(to))
 
 
 @operator(CONV, infer=_infer_conv, like="Conv")
@@ -135,9 +134,7 @@ def _infer_average(x: Fact, /, *, to: int, kernel_shape: Any = None, **attribute
     if kernel_shape is None:
         dims = None if x.dims is None else (*x.dims[:2], *(1 for _ in x.dims[2:]))
     else:
-        finish = ("factor", "summand", "zero_point")
-        known = {name: one for name, one in attributes.items() if name not in finish}
-        dims = infer_pool(x, kernel_shape=kernel_shape, **known).dims
+        dims = infer_pool(x, kernel_shape=kernel_shape, **attributes).dims
     return Fact(dims, numpy_type(to))
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -19,50 +20,37 @@ from relayout.errors import LayoutError
 from relayout.graph.operators.normalization import average
 from relayout.graph.operators.registry import Array, Fact, operator
 from relayout.graph.operators.types import is_float, narrow, wide
-from relayout.graph.operators.windows import Size, Windows, dims_of_windows, per_axis, slide, spatial
+from relayout.graph.operators.windows import (
+    WINDOWS,
+    Size,
+    Windows,
+    dims_of_windows,
+    per_axis,
+    slide,
+    spatial,
+)
 
 __all__ = ["counted", "places_of_largest"]
 
 
-def infer_pool(
-    x: Fact,
-    /,
-    *,
-    kernel_shape: Sequence[int],
-    strides: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    **_: object,
-) -> Fact:
+def infer_pool(x: Fact, /, **attributes: Any) -> Fact:
     if x.dims is None:
         return Fact(None, x.dtype)
-    found = dims_of_windows(x.dims[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    return Fact((*x.dims[:2], *found), x.dtype)
+    known = {name: one for name, one in attributes.items() if name in WINDOWS}
+    return Fact((*x.dims[:2], *dims_of_windows(x.dims[2:], **known)), x.dtype)
 
 
-def _infer_max_pool(x: Fact, /, **attributes: object) -> tuple[Fact, Fact]:
-    values = infer_pool(x, **attributes)  # type: ignore[arg-type]
+def _infer_max_pool(x: Fact, /, **attributes: Any) -> tuple[Fact, Fact]:
+    values = infer_pool(x, **attributes)
     return values, Fact(values.dims, np.dtype(np.int64))
 
 
-@operator("MaxPool", infer=_infer_max_pool)
+@operator("MaxPool", infer=_infer_max_pool, like=WINDOWS)
 def max_pool(
-    x: Array,
-    /,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int],
-    pads: Sequence[int] | None = None,
-    storage_order: int = 0,
-    strides: Sequence[int] | None = None,
-    wanted: int = 1,
+    x: Array, /, *, storage_order: int = 0, wanted: int = 1, **attributes: Any
 ) -> Array | tuple[Array, Array]:
     """The largest element of each window, and its index in the whole tensor."""
-    windows = slide(spatial(x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    windows = slide(spatial(x), **attributes)
     least = -np.inf if is_float(x.dtype) else np.iinfo(x.dtype).min
     data = windows.padded(wide(x), least)
     if wanted < 2:
@@ -97,21 +85,10 @@ def _largest(values: Array, places: Array, windows: Windows) -> tuple[Array, Arr
     return values, places
 
 
-@operator("AveragePool", infer=infer_pool)
-def average_pool(
-    x: Array,
-    /,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int],
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Array:
+@operator("AveragePool", infer=infer_pool, like=WINDOWS)
+def average_pool(x: Array, /, *, count_include_pad: int = 0, **attributes: Any) -> Array:
     """The mean of each window; padding counts as elements only where that is asked for."""
-    windows = slide(spatial(x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    windows = slide(spatial(x), **attributes)
     sums = windows.reduced(windows.padded(wide(x), 0), np.add)
     counts = counted(windows, bool(count_include_pad)).astype(sums.dtype)
     return narrow(sums / np.maximum(counts, 1), x.dtype)
@@ -135,21 +112,10 @@ def _counted(windows: Windows, axis: int, padding: bool) -> Array:
     return np.asarray(((taps >= first) & (taps < last)).sum(axis=1))
 
 
-@operator("LpPool", infer=infer_pool)
-def lp_pool(
-    x: Array,
-    /,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int],
-    p: int = 2,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Array:
+@operator("LpPool", infer=infer_pool, like=WINDOWS)
+def lp_pool(x: Array, /, *, p: int = 2, **attributes: Any) -> Array:
     """The p-norm of each window."""
-    windows = slide(spatial(x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    windows = slide(spatial(x), **attributes)
     powers = np.abs(windows.padded(wide(x), 0)) ** _order(p)
     return narrow(windows.reduced(powers, np.add) ** (1 / p), x.dtype)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -27,7 +27,7 @@ from numpy.lib.stride_tricks import as_strided
 from relayout.errors import LayoutError
 from relayout.graph.operators.registry import Array
 
-__all__ = ["Size", "Windows", "around", "dims_of_windows", "fold", "per_axis", "slide", "spatial"]
+__all__ = ["WINDOWS", "Size", "Windows", "around", "dims_of_windows", "fold", "per_axis", "slide", "spatial"]
 
 Size = int | str | None
 """A dimension as inference knows it."""
@@ -134,9 +134,20 @@ def per_axis(
     return numbers
 
 
+WINDOWS: Final[dict[str, Any]] = {
+    "auto_pad": "NOTSET",
+    "ceil_mode": 0,
+    "dilations": None,
+    "kernel_shape": ...,
+    "pads": None,
+    "strides": None,
+}
+"""The attributes of operators that slide windows, with their defaults: what :func:`slide` takes."""
+
+
 def slide(
     sizes: Sequence[int],
-    kernel: Sequence[int],
+    kernel_shape: Sequence[int],
     strides: Sequence[int] | None = None,
     dilations: Sequence[int] | None = None,
     pads: Sequence[int] | None = None,
@@ -153,7 +164,7 @@ def slide(
     (1,)
     """
     axes = len(sizes)
-    kernel = per_axis(kernel, axes, 1, "kernel_shape")
+    kernel = per_axis(kernel_shape, axes, 1, "kernel_shape")
     strides = per_axis(strides, axes, 1, "strides")
     dilations = per_axis(dilations, axes, 1, "dilations")
     given = around(pads, axes)
@@ -202,7 +213,7 @@ def _axis(
 
 def dims_of_windows(
     sizes: Sequence[Size],
-    kernel: Sequence[int],
+    kernel_shape: Sequence[int],
     strides: Sequence[int] | None = None,
     dilations: Sequence[int] | None = None,
     pads: Sequence[int] | None = None,
@@ -215,7 +226,7 @@ def dims_of_windows(
     ('height', 8)
     """
     axes = len(sizes)
-    kernel = per_axis(kernel, axes, 1, "kernel_shape")
+    kernel = per_axis(kernel_shape, axes, 1, "kernel_shape")
     strides = per_axis(strides, axes, 1, "strides")
     dilations = per_axis(dilations, axes, 1, "dilations")
     given = around(pads, axes)
