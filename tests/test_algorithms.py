@@ -69,10 +69,10 @@ def softsign(monkeypatch):
     """``x / (1 + abs(x))``. Code on disk is found by name, so the cache is off while one is tried."""
     monkeypatch.setenv("RELAYOUT_CACHE", "off")
 
-    def code(b, x, *_):
+    def code(b, x):
         return b.fdiv(x, b.fadd(b.intrinsic("fabs", x), 1.0))
 
-    entry = Algorithm(0, lambda x, a, b: x / (1 + np.abs(x)), code, {(): 1.5}, ("Softsign",), cheap=True)
+    entry = Algorithm(0, lambda x: x / (1 + np.abs(x)), code, {(): 1.5}, ("Softsign",), cheap=True)
     monkeypatch.setitem(FUNCTIONS, "softsign", entry)
 
 

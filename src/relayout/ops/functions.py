@@ -91,10 +91,10 @@ class Algorithm(NamedTuple):
 
     takes: int
     """How many of alpha and beta."""
-    define: Callable[[Reals, float, float], Any]
-    """In NumPy, for double precision; alpha and beta."""
-    emit: Callable[[Builder, Value, float, float], Value]
-    """The code for a vector of f32; alpha and beta."""
+    define: Callable[..., Any]
+    """In NumPy, for double precision: of x and of as many of alpha and beta as it takes."""
+    emit: Callable[..., Value]
+    """The code for a vector of f32: of a builder, x, and again as many."""
     error: Mapping[tuple[float, ...], float]
     """By how many ulp of f32 the code may differ from the definition, for some alpha and beta; tests sweep
     all f32 with each of these. Where terms cancel, ulp are those of the terms."""
@@ -159,8 +159,8 @@ def _pow(x: Reals, alpha: float, beta: float) -> Any:
 FUNCTIONS: Final[dict[str, Algorithm]] = {
     "relu": Algorithm(
         1,
-        lambda x, a, b: _relu(x, a),
-        lambda b, x, a, _: code.relu(b, x, a),
+        _relu,
+        code.relu,
         {(): 0.5, (0.1,): 0.5, (-2,): 0.5},
         ("Relu",),
         cheap=True,
@@ -168,44 +168,23 @@ FUNCTIONS: Final[dict[str, Algorithm]] = {
         slope_of_dst=derivatives.relu,
     ),
     "tanh": Algorithm(
-        0,
-        lambda x, a, b: np.tanh(x),
-        lambda b, x, *_: code.tanh(b, x),
-        {(): 2.5},
-        ("Tanh",),
-        slope=derivatives.tanh,
-        slope_of_dst=derivatives.tanh_dst,
+        0, np.tanh, code.tanh, {(): 2.5}, ("Tanh",), slope=derivatives.tanh, slope_of_dst=derivatives.tanh_dst
     ),
     "elu": Algorithm(
         1,
-        lambda x, a, b: _elu(x, a),
-        lambda b, x, a, _: code.elu(b, x, a),
+        _elu,
+        code.elu,
         {(1,): 2, (-0.3,): 2.5},
         ("Elu", "alpha"),
         slope=derivatives.elu,
         slope_of_dst=derivatives.elu_dst,
     ),
-    "square": Algorithm(
-        0,
-        lambda x, a, b: x * x,
-        lambda b, x, *_: code.square(b, x),
-        {(): 0.5},
-        cheap=True,
-        slope=derivatives.square,
-    ),
-    "abs": Algorithm(
-        0,
-        lambda x, a, b: np.abs(x),
-        lambda b, x, *_: code.absolute(b, x),
-        {(): 0.5},
-        ("Abs",),
-        cheap=True,
-        slope=derivatives.magnitude,
-    ),
+    "square": Algorithm(0, np.square, code.square, {(): 0.5}, cheap=True, slope=derivatives.square),
+    "abs": Algorithm(0, np.abs, code.absolute, {(): 0.5}, ("Abs",), cheap=True, slope=derivatives.magnitude),
     "sqrt": Algorithm(
         0,
-        lambda x, a, b: np.sqrt(x),
-        lambda b, x, *_: code.sqrt(b, x),
+        np.sqrt,
+        code.sqrt,
         {(): 0.5},
         ("Sqrt",),
         cheap=True,
@@ -213,17 +192,12 @@ FUNCTIONS: Final[dict[str, Algorithm]] = {
         slope_of_dst=derivatives.sqrt_dst,
     ),
     "linear": Algorithm(
-        2,
-        _linear,
-        code.linear,
-        {(-3, 0.7): 1, (0.1,): 0.5},
-        cheap=True,
-        slope=derivatives.linear,
+        2, _linear, code.linear, {(-3, 0.7): 1, (0.1,): 0.5}, cheap=True, slope=derivatives.linear
     ),
     "soft_relu": Algorithm(
         1,
-        lambda x, a, b: _softplus(a * x) / a,
-        lambda b, x, a, _: code.softplus(b, x, a),
+        lambda x, a: _softplus(a * x) / a,
+        code.softplus,
         {(1,): 2, (-1,): 2, (0.7,): 2.5},
         ("Softplus",),
         slope=derivatives.soft_relu,
@@ -248,68 +222,30 @@ FUNCTIONS: Final[dict[str, Algorithm]] = {
     ),
     "logistic": Algorithm(
         0,
-        lambda x, a, b: _logistic(x),
-        lambda b, x, *_: code.sigmoid(b, x),
+        _logistic,
+        code.sigmoid,
         {(): 2.5},
         ("Sigmoid",),
         slope=derivatives.logistic,
         slope_of_dst=derivatives.logistic_dst,
     ),
     "exp": Algorithm(
-        0,
-        lambda x, a, b: np.exp(x),
-        lambda b, x, *_: code.exp(b, x),
-        {(): 1.5},
-        ("Exp",),
-        slope=derivatives.exp,
-        slope_of_dst=derivatives.exp_dst,
+        0, np.exp, code.exp, {(): 1.5}, ("Exp",), slope=derivatives.exp, slope_of_dst=derivatives.exp_dst
     ),
-    "gelu_tanh": Algorithm(
-        0,
-        lambda x, a, b: _gelu_tanh(x),
-        lambda b, x, *_: code.gelu_tanh(b, x),
-        {(): 3},
-        slope=derivatives.gelu_tanh,
-    ),
-    "gelu_erf": Algorithm(
-        0,
-        lambda x, a, b: _gelu_erf(x),
-        lambda b, x, *_: code.gelu_erf(b, x),
-        {(): 4},
-        ("Gelu",),
-        slope=derivatives.gelu_erf,
-    ),
+    "gelu_tanh": Algorithm(0, _gelu_tanh, code.gelu_tanh, {(): 3}, slope=derivatives.gelu_tanh),
+    "gelu_erf": Algorithm(0, _gelu_erf, code.gelu_erf, {(): 4}, ("Gelu",), slope=derivatives.gelu_erf),
     "erf": Algorithm(
-        0,
-        lambda x, a, b: np.vectorize(math.erf, otypes=[np.float64])(x),
-        lambda b, x, *_: code.erf(b, x),
-        {(): 2},
-        ("Erf",),
-        slope=derivatives.erf,
+        0, np.vectorize(math.erf, otypes=[np.float64]), code.erf, {(): 2}, ("Erf",), slope=derivatives.erf
     ),
     "swish": Algorithm(
         1,
-        lambda x, a, b: _gated(x, _logistic(a * x if a else 0.0)),
-        lambda b, x, a, _: code.swish(b, x, a),
+        lambda x, a: _gated(x, _logistic(a * x if a else 0.0)),
+        code.swish,
         {(1,): 3, (-1.702,): 3.5, (0,): 0.5},
         slope=derivatives.swish,
     ),
-    "log": Algorithm(
-        0,
-        lambda x, a, b: np.log(x),
-        lambda b, x, *_: code.log(b, x),
-        {(): 1},
-        ("Log",),
-        slope=derivatives.log,
-    ),
-    "clip": Algorithm(
-        2,
-        np.clip,
-        code.clip,
-        {(-1, 6): 0},
-        cheap=True,
-        slope=derivatives.clip,
-    ),
+    "log": Algorithm(0, np.log, code.log, {(): 1}, ("Log",), slope=derivatives.log),
+    "clip": Algorithm(2, np.clip, code.clip, {(-1, 6): 0}, cheap=True, slope=derivatives.clip),
     "clip_v2": Algorithm(
         2,
         np.clip,
@@ -326,16 +262,9 @@ FUNCTIONS: Final[dict[str, Algorithm]] = {
         {(1, -0.75): 3.5, (-2, 1.7): 2, (3, 2): 1.5, (7, 0): 0},
         slope=derivatives.pow_,
     ),
-    "round": Algorithm(
-        0, lambda x, a, b: np.rint(x), lambda b, x, *_: code.nearest(b, x), {(): 0.5}, ("Round",), cheap=True
-    ),
+    "round": Algorithm(0, np.rint, code.nearest, {(): 0.5}, ("Round",), cheap=True),
     "mish": Algorithm(
-        0,
-        lambda x, a, b: _gated(x, np.tanh(_softplus(x))),
-        lambda b, x, *_: code.mish(b, x),
-        {(): 4},
-        ("Mish",),
-        slope=derivatives.mish,
+        0, lambda x: _gated(x, np.tanh(_softplus(x))), code.mish, {(): 4}, ("Mish",), slope=derivatives.mish
     ),
 }
 """All functions. An entry is all that one takes: primitives, post-ops and tests find it here."""
@@ -400,10 +329,14 @@ class Function:
             )
 
     @property
+    def _taken(self) -> tuple[float, ...]:
+        """Those of alpha and beta that the function takes."""
+        return (self.alpha, self.beta)[: FUNCTIONS[self.algorithm].takes]
+
+    @property
     def _numbers(self) -> list[str]:
-        """Those that the function takes; none where they are all 0, beta only with alpha."""
-        takes = FUNCTIONS[self.algorithm].takes
-        return [_short(n) for n in (self.alpha, self.beta)[:takes]] if self.alpha or self.beta else []
+        """The same as text; none where they are all 0."""
+        return [_short(n) for n in self._taken] if self.alpha or self.beta else []
 
     def __str__(self) -> str:
         numbers = ", ".join(self._numbers)
@@ -426,7 +359,7 @@ class Function:
             float64, of the same shape. Nothing is rounded to f32, and what f32 cannot hold is not infinite.
         """
         with np.errstate(all="ignore"):
-            y = FUNCTIONS[self.algorithm].define(np.asarray(x, np.float64), self.alpha, self.beta)
+            y = FUNCTIONS[self.algorithm].define(np.asarray(x, np.float64), *self._taken)
         return np.asarray(y, np.float64)
 
     def derivative(self, of_dst: bool = False) -> Derivative:
@@ -462,7 +395,7 @@ class Function:
         >>> print(b.body())
           %v1 = fmul <8 x float> %x, splat (float 0x4000000000000000)
         """
-        return FUNCTIONS[self.algorithm].emit(b, x, self.alpha, self.beta)
+        return FUNCTIONS[self.algorithm].emit(b, x, *self._taken)
 
     @property
     def cheap(self) -> bool:
