@@ -80,8 +80,7 @@ def instruction_of(src: DType, weights: DType) -> str:
     >>> instruction_of(dtype("f32"), dtype("f32"))
     'fma'
     """
-    one = (1, 1, 1)
-    plain = Geometry(1, 1, 64, 64, one, one, one, one, one, (0, 0, 0))
+    plain = Geometry.of_matrices(1, 64, 64)
     dots = dots_of(src, weights, plain, host())
     if not dots:
         how = arithmetic_of(src, weights, plain, host())

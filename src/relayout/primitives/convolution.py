@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from relayout.errors import LayoutError, counted
 from relayout.forking import locked
 from relayout.jit.support import supported
-from relayout.kernels.conv.geometry import Geometry, Sizes
+from relayout.kernels.conv.geometry import Geometry, in_three
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops import products as ops
 from relayout.ops.checks import check_descs
@@ -304,9 +304,3 @@ def _as_groups(channels: int, weights: Sequence[int], grouped: bool) -> str:
     letters = {1: "goiw", 2: "goihw", 3: "goidhw"}[len(kernel)]
     sizes = ", ".join(map(str, (groups, outputs // groups, inputs, *kernel)))
     return f"; those of {groups} groups are {letters}: weights.view({sizes})"
-
-
-def in_three(given: Sequence[int], missing: int = 1) -> Sizes:
-    """Depth, height and width."""
-    d, h, w = [missing] * (3 - len(given)) + list(given)
-    return d, h, w

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from relayout.errors import LayoutError
-from relayout.kernels.conv.geometry import Geometry
+from relayout.kernels.conv.geometry import Geometry, in_three
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops import products as ops
 from relayout.ops.checks import check_descs
@@ -87,10 +87,7 @@ class InnerProduct(ProductPrimitive):
         check_data(self.kind, "src", src)
         check_weights(self.kind, "weights", weights, len(src.dims) - 2)
         outputs = weights.dims[0]
-        spatial = src.dims[2:]
-        kernel = (*(1 for _ in range(3 - len(spatial))), *spatial)
-        size = (kernel[0], kernel[1], kernel[2])
-        one = (1, 1, 1)
+        size, one = in_three(src.dims[2:]), (1, 1, 1)
         self.geometry = Geometry(src.dims[0], 1, src.dims[1], outputs, size, one, size, one, one, (0, 0, 0))
         dims = src.dims[0], outputs
         self._complete(ops.InnerProduct, needed | optional, dst, dims, outputs, post_ops)

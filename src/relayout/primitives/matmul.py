@@ -111,13 +111,12 @@ class Matmul(ProductPrimitive):
 
     def _as_one(self, descs: Mapping[str, MemoryDesc]) -> Products:
         many, _, k, n = self.sizes
-        one, none = (1, 1, 1), (0, 0, 0)
         src, dst = (_as_rows(descs[name]) for name in ("src", "dst"))
         weights = _as_filters(descs["weights"])
         groups = weights.dims[0] if len(weights.dims) == 3 else 1
         if groups == 1 and many > 1:  # all matrices meet the same weights: their rows are those of one matrix
             src, dst = (_all_rows(descs[name]) for name in ("src", "dst"))
-        geometry = Geometry(src.dims[0], groups, k, n, one, one, one, one, one, none)
+        geometry = Geometry.of_matrices(src.dims[0], k, n, groups)
         grouped = len(weights.dims) == 3
         return Products(
             geometry,

@@ -76,9 +76,9 @@ def multiplies(rounds: str, machine: Machine) -> Arithmetic:
 
     if not rounds:
         return FLOATS
-    kind, one = dtype(rounds), (1, 1, 1)
-    any_size = Geometry(1, 1, 64, 64, one, one, one, one, one, one)
-    found = (how for how in dots_of(kind, kind, any_size, machine) if not how.matrices)
+    kind = dtype(rounds)
+    several = dots_of(kind, kind, Geometry.of_matrices(1, 64, 64), machine)
+    found = (how for how in several if not how.matrices)
     return next(found, FLOATS)
 
 
@@ -202,7 +202,6 @@ class ForwardLayers(Layers):
         from relayout.kernels.conv.geometry import Geometry
         from relayout.primitives.products import Products
 
-        one = (1, 1, 1)
         data = self.descs["src_layer"]
         if layer:
             data = part_of(self.rounded(), (self.time, self.batch, self.outputs), (0, 0, d * self.outputs))
@@ -222,8 +221,7 @@ class ForwardLayers(Layers):
         bias = None
         if "bias" in self.descs:
             bias = moved(MemoryDesc((gates,), "f32", "a"), number * self.cell.biases * self.room)
-        size = (1, 1, inner)
-        geometry = Geometry(outer, 1, inputs, gates, size, size, one, one, one, (0, 0, 0))
+        geometry = Geometry.of_matrices(outer, inputs, gates, pixels=inner)
         return Products(geometry, src, weights, given, bias)
 
     # -- the recurrence -------------------------------------------------------------------------------------

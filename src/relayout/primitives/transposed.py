@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
+from relayout.kernels.conv.geometry import in_three
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
@@ -301,25 +302,20 @@ def _products(
 
 
 def _phase(made: Transposed, weights: MemoryDesc, piece: Piece, dst: MemoryDesc) -> Products:
-    source, filters, spatial = made.src.layout, weights.layout, len(piece.phases)
+    source, filters = made.src.layout, weights.layout
     for axis, one in enumerate(piece.phases):
         source = views.slice_axis(source, 2 + axis, one.start, one.stop)
         first, count, step = one.taps
         last = first + (count - 1) * step
         end = first - step if first >= step else None
         filters = views.slice_axis(filters, 2 + made.grouped + axis, last, end, -step)
-
-    def three(several: list[int], missing: int) -> tuple[int, int, int]:
-        d, h, w = [missing] * (3 - spatial) + several
-        return d, h, w
-
     geometry = made.geometry._replace(
-        source=three([one.stop - one.start for one in piece.phases], 1),
-        target=three([one.elements for one in piece.phases], 1),
-        kernel=three([one.taps[1] for one in piece.phases], 1),
+        source=in_three([one.stop - one.start for one in piece.phases]),
+        target=in_three([one.elements for one in piece.phases]),
+        kernel=in_three([one.taps[1] for one in piece.phases]),
         strides=(1, 1, 1),
-        dilation=three([one.dilation for one in piece.phases], 1),
-        padding=three([one.padding for one in piece.phases], 0),
+        dilation=in_three([one.dilation for one in piece.phases]),
+        padding=in_three([one.padding for one in piece.phases], 0),
     )
     return Products(
         geometry,

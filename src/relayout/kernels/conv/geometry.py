@@ -14,6 +14,7 @@ between them, and an output meets only the taps that fall on one::
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from math import ceil, prod
 from typing import NamedTuple
@@ -23,6 +24,7 @@ __all__ = [
     "Sizes",
     "Span",
     "few_borders",
+    "in_three",
     "is_spread",
     "rows_have_taps",
     "share_inside",
@@ -56,6 +58,16 @@ class Geometry(NamedTuple):
     """From one element of the source to the next, in the units of strides, dilation and padding."""
     apart: bool = False
     """Whether each group has vectors of its own, though several groups would fit in one."""
+
+    @classmethod
+    def of_matrices(cls, rows: int, inputs: int, outputs: int, groups: int = 1, pixels: int = 1) -> Geometry:
+        """A product of matrices: filters of one tap, and rows that are images or pixels of one.
+
+        >>> Geometry.of_matrices(8, 64, 32).flops
+        32768
+        """
+        one, size = (1, 1, 1), (1, 1, pixels)
+        return cls(rows, groups, inputs, outputs, size, size, one, one, one, (0, 0, 0))
 
     @property
     def exchanged(self) -> Geometry:
@@ -93,6 +105,16 @@ class Geometry(NamedTuple):
     def inside(self) -> bool:
         """Whether every tap of every output falls on an input element."""
         return all(self.always_inside(axis) for axis in range(3))
+
+
+def in_three(given: Sequence[int], missing: int = 1) -> Sizes:
+    """Depth, height and width, from what a tensor has of them.
+
+    >>> in_three([7, 5])
+    (1, 7, 5)
+    """
+    d, h, w = [missing] * (3 - len(given)) + list(given)
+    return d, h, w
 
 
 def is_spread(geometry: Geometry, lanes: int) -> bool:

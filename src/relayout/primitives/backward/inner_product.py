@@ -153,13 +153,7 @@ def _products(diff_dst: MemoryDesc, weights: MemoryDesc, diff_src: MemoryDesc) -
     """The product of the gradient and the weights, whose output channels are the elements of an image."""
     turned = weights.permute_axes((1, 0))
     n, outputs = diff_dst.dims
-    return Products(_geometry(n, outputs, weights.dims[1]), diff_dst, turned, diff_src)
-
-
-def _geometry(n: int, inputs: int, outputs: int) -> Geometry:
-    """Of a product of matrices."""
-    one = (1, 1, 1)
-    return Geometry(n, 1, inputs, outputs, one, one, one, one, one, (0, 0, 0))
+    return Products(Geometry.of_matrices(n, outputs, weights.dims[1]), diff_dst, turned, diff_src)
 
 
 def _order(desc: MemoryDesc) -> tuple[int, ...]:
@@ -203,7 +197,7 @@ def _favourite(weights: MemoryDesc, diff_dst: MemoryDesc, diff_src: MemoryDesc) 
     n, outputs = diff_dst.dims
     inputs = prod(weights.dims[1:])
     free = MemoryDesc((inputs, outputs), weights.dtype, any_format)
-    text = weights_format(Products(_geometry(n, outputs, inputs), diff_dst, free, diff_src))
+    text = weights_format(Products(Geometry.of_matrices(n, outputs, inputs), diff_dst, free, diff_src))
     if text is None:
         return MemoryDesc(weights.dims, weights.dtype, "oi")
     return MemoryDesc(free.dims, free.dtype, text).permute_axes((1, 0))

@@ -293,8 +293,7 @@ class BackwardLayers(Layers):
         from relayout.kernels.conv.geometry import Geometry
         from relayout.primitives.products import Products
 
-        one, size = (1, 1, 1), (1, 1, src.dims[2])
-        geometry = Geometry(1, 1, src.dims[1], dst.dims[1], size, size, one, one, one, (0, 0, 0))
+        geometry = Geometry.of_matrices(1, src.dims[1], dst.dims[1], pixels=src.dims[2])
         return Products(geometry, src, weights, dst, post_ops=post_ops)
 
     # -- all together ---------------------------------------------------------------------------------------
