@@ -6,6 +6,7 @@ import importlib
 import json
 import pickle
 import random
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -241,3 +242,13 @@ def test_pickled_and_as_text(cell: str) -> None:
     for again in (pickle.loads(pickle.dumps(made)), remade(json.loads(json.dumps(plain(made))))):
         assert again.descs == made.descs
         assert again.operation == made.operation
+
+
+def test_arguments_follow_from_the_forward_primitive() -> None:
+    weights = {f"weights_{name}" for name in ("layer", "iter", "peephole", "projection")}
+    others = {"src_layer", "src_iter", "src_iter_c", "bias", "dst_layer", "dst_iter", "dst_iter_c"}
+    gradients = {f"diff_{name}" for name in weights | others}
+    assert set(signature(LSTMBackward).parameters) == {"forward", "src_layer", *weights, *gradients}
+    assert "attention" in signature(AUGRUBackward).parameters
+    with pytest.raises(TypeError, match=r"no argument 'diff_src_iter_c'; did you mean 'diff_src_iter'"):
+        GRUBackward(layer("gru", 3, 2, 6, 4, workspace=True), diff_src_iter_c=False)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -15,8 +14,9 @@ from numpy.typing import NDArray
 from relayout.ops.functions import Function, Reals
 from relayout.ops.operation import Operation
 from relayout.ops.reductions import REDUCTIONS
+from relayout.ops.windows import counts_of, taps_of
 
-__all__ = ["NORMS", "REDUCED_BY", "Pooling", "Reduction", "definition", "places", "places_of_taps"]
+__all__ = ["NORMS", "REDUCED_BY", "Pooling", "Reduction", "definition", "places"]
 
 REDUCED_BY = {
     "max": ("max", ""),
@@ -182,24 +182,7 @@ def _taps(
     pads = [(0, 0), (0, 0), *padding]
     padded = np.pad(src, pads, constant_values=outside)
     within = np.pad(np.ones((1, 1, *src.shape[2:]), bool), pads)
-    sizes = [
-        max(0, (n - (k - 1) * d - 1) // s + 1)
-        for n, k, d, s in zip(padded.shape[2:], kernel, dilation, strides, strict=True)
-    ]
-    for taps in product(*map(range, kernel)):
-        at = (slice(None), slice(None), *places_of_taps(taps, sizes, strides, dilation))
+    sizes = counts_of(padded.shape[2:], kernel, strides, dilation)
+    for _, at in taps_of(kernel, sizes, strides, dilation):
         yield padded[at], within[at]
 
-
-def places_of_taps(
-    taps: Sequence[int], sizes: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
-) -> tuple[slice, ...]:
-    """The elements of a padded source that are one tap of all windows, of which there are so many.
-
-    >>> places_of_taps([1], [4], [2], [3])
-    (slice(3, 10, 2),)
-    """
-    return tuple(
-        slice(t * d, t * d + (n - 1) * s + 1 if n else t * d, s)
-        for t, d, n, s in zip(taps, dilation, sizes, strides, strict=True)
-    )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -13,10 +12,11 @@ import numpy as np
 
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
+from relayout.ops.windows import counts_of, taps_of
 
 __all__ = [
     *("Convolution", "Deconvolution", "Filtering", "InnerProduct", "Matmul", "SumOfProducts"),
-    *("convolved", "taps_of", "transposed"),
+    *("convolved", "transposed"),
 ]
 
 REQUANTISES = ("dst_scale", "dst_zero_point")
@@ -197,25 +197,6 @@ def centred(stored: Reals, zero_point: Reals | None, leading: int = 0) -> Reals:
     return stored - zero_point.reshape(stored.shape[:leading] + (1,) * (stored.ndim - leading))
 
 
-def taps_of(
-    kernel: Sequence[int], sizes: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
-) -> Iterator[tuple[Any, Any]]:
-    """For each tap of a filter its index in the weights, and that of the pixels which it meets.
-
-    A filter lies at so many places along each axis (``sizes``), which are the pixels of what a convolution
-    writes; what a tap meets there are pixels of what it reads, padding included.
-
-    >>> list(taps_of([2], [3], [2], [1]))
-    [((Ellipsis, 0), (Ellipsis, slice(0, 5, 2))), ((Ellipsis, 1), (Ellipsis, slice(1, 6, 2)))]
-    """
-    for tap in product(*map(range, kernel)):
-        window = (
-            slice(t * d, t * d + (n - 1) * s + 1, s)
-            for t, d, n, s in zip(tap, dilation, sizes, strides, strict=True)
-        )
-        yield (..., *tap), (..., *window)
-
-
 def convolved(
     src: Reals,
     weights: Reals,
@@ -229,10 +210,7 @@ def convolved(
         weights = weights[None]
     groups, outputs, inputs, *kernel = weights.shape
     padded = np.pad(src, [(0, 0), (0, 0), *padding])
-    sizes = [
-        max(0, (n - (k - 1) * d - 1) // s + 1)
-        for n, k, d, s in zip(padded.shape[2:], kernel, dilation, strides, strict=True)
-    ]
+    sizes = counts_of(padded.shape[2:], kernel, strides, dilation)
     padded = padded.reshape(src.shape[0], groups, inputs, *padded.shape[2:])
     out = np.zeros((src.shape[0], groups, outputs, *sizes))
     for tap, met in taps_of(kernel, sizes, strides, dilation) if out.size else ():

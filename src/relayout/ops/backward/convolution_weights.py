@@ -9,7 +9,8 @@ from math import prod
 import numpy as np
 
 from relayout.ops.functions import Reals
-from relayout.ops.products import Filtering, taps_of
+from relayout.ops.products import Filtering
+from relayout.ops.windows import taps_of
 
 __all__ = ["ConvolutionBackwardWeights", "gradient"]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 
 import numpy as np
 
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
-from relayout.ops.pooling import REDUCED_BY, places_of_taps
+from relayout.ops.pooling import REDUCED_BY
+from relayout.ops.windows import taps_of
 
 __all__ = ["PoolingBackward"]
 
@@ -44,16 +44,12 @@ class PoolingBackward(Operation):
         inside = tuple(slice(front, front + n) for n, (front, _) in zip(dims[2:], self.padding, strict=True))
         within = np.zeros(sizes)
         within[inside] = 1
-        taps = [
-            places_of_taps(taps, diff_dst.shape[2:], self.strides, self.dilation)
-            for taps in product(*map(range, self.kernel))
-        ]
+        taps = [at for _, at in taps_of(self.kernel, diff_dst.shape[2:], self.strides, self.dilation)]
         if self.divisor == "elements":
             diff_dst = diff_dst / sum(within[at] for at in taps)
         elif self.divisor:
             diff_dst = diff_dst / len(taps)
         for number, at in enumerate(taps):
-            here = (slice(None), slice(None), *at)
-            found[here] += diff_dst if workspace is None else np.where(workspace == number, diff_dst, 0)
+            found[at] += diff_dst if workspace is None else np.where(workspace == number, diff_dst, 0)
         elements = (slice(None), slice(None), *inside)
         return np.ascontiguousarray(found[elements])
