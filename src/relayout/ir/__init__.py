@@ -12,6 +12,7 @@
 ``math``         vector code for functions: exp, tanh, erf, powers
 ``exponential``  2**x for results of 11 bits or fewer
 ``lanes``        vectors loaded in one data type and stored in another
+``dots``         instructions that multiply narrow numbers and add up the products
 ``amx``          tiles of x86 processors, which are multiplied as matrices, and their emulation
 ===============  ==========================================================================================
 """

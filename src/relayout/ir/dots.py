@@ -7,8 +7,8 @@
     matrices     two rows of x by two columns of y           AArch64: in registers of four sums
 
 Neighbours that are multiplied at once are a word of 32 bits, or two of them: registers of them are loaded,
-spread and compared as words, and only the instruction looks at their parts. ``vpdpbusd`` and those whose names
-begin with ``us`` take their first factors as unsigned, the others take all as signed.
+spread and compared as words, and only the instruction looks at their parts. The first factors of ``vpdpbusd``,
+and of those whose names begin with ``us``, are unsigned; all others are signed.
 
 >>> from relayout.ir.builder import Function
 >>> from relayout.ir.types import vector
@@ -106,9 +106,7 @@ def dot(b: Builder, instruction: str, total: Value, x: Value, y: Value) -> Value
     factors = vector(lanes, I32)  # bytes of x86 as words, as they are declared
     if how.arm or how.real:
         factors = vector(32 * lanes // how.factor.bits, how.factor)
-    return b.call_value(
-        total.type, how.names[lanes], total, b.bitcast(x, factors), b.bitcast(y, factors)
-    )
+    return b.call_value(total.type, how.names[lanes], total, b.bitcast(x, factors), b.bitcast(y, factors))
 
 
 def _emulated(b: Builder, how: Instruction, total: Value, x: Value, y: Value) -> Value:

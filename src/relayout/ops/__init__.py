@@ -27,6 +27,7 @@
 ``binary``         the binary operations
 ``reductions``     the reductions: how elements become one
 ``post_ops``       what may follow another operation in the same pass: a sum, a function, a binary operation
+``windows``        where the taps of windows lie
 ``formats``        what `any` follows, and which data types are computed with
 ``checks``         checks of arguments that several operations share
 =================  ========================================================================================

@@ -185,4 +185,3 @@ def _taps(
     sizes = counts_of(padded.shape[2:], kernel, strides, dilation)
     for _, at in taps_of(kernel, sizes, strides, dilation):
         yield padded[at], within[at]
-

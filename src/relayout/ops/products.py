@@ -156,7 +156,8 @@ class InnerProduct(SumOfProducts):
     def sums(self, src: Reals, weights: Reals) -> Reals:
         """The product of two matrices."""
         inputs = prod(src.shape[1:])
-        return src.reshape(len(src), inputs) @ weights.reshape(len(weights), inputs).T
+        found: Reals = src.reshape(len(src), inputs) @ weights.reshape(len(weights), inputs).T
+        return found
 
     @property
     def flops(self) -> int:

@@ -49,7 +49,8 @@ Tests join the last two. What all kinds share:
 ``banded``             programs of resampling, and of gradients of it and of pooling
 ``normalizing``        what layer and group normalisation share; their program
 ``summing``            statistics of batch normalisation, and sums of gradients, as programs
-``recurrent``          RNN, LSTM and GRU; ``recurrent_program`` is theirs, ``recurrent_layers`` what both ways share
+``recurrent``          RNN, LSTM and GRU; ``recurrent_program`` is theirs
+``recurrent_layers``   what their programs share, forward and back
 ``sequence``           many primitives, compiled together and run without Python in between
 ``values``             the values between them, as plain data
 ``storages``           who writes where

@@ -472,4 +472,3 @@ def _text_of(plan: Direct | Depthwise, problem: Problem, epilogue: Epilogue) -> 
     rows = rows_of(plan, problem, epilogue)
     write = amx_module if plan.arithmetic.tiles else module
     return None if rows is None else partial(write, plan, rows, epilogue)
-

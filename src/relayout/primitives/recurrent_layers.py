@@ -67,7 +67,7 @@ class Layers:
         self.room = ceil(self.units / self.lanes) * self.lanes
         size = (self.time, self.batch, made.layers, self.directions, self.units, self.outputs)
         self.workspace = Workspace(self.cell.kind, *size)
-        self.names = {name: name for name in (*made.inputs, *made.outputs)}
+        self.names: dict[str, str] = {name: name for name in (*made.inputs, *made.outputs)}
         self.descs: dict[str, MemoryDesc] = dict(made.descs)
 
     # -- what a subclass gives ------------------------------------------------------------------------------

@@ -292,6 +292,7 @@ class ForwardLayers(Layers):
 
     @locked
     def program(self) -> Assembled:
+        """Layer by layer."""
         from relayout.primitives.lowering import zeros_step
 
         made, out = self.made, self.out
@@ -311,6 +312,7 @@ class ForwardLayers(Layers):
 
     @locked
     def layer(self, layer: int) -> None:
+        """The steps of a layer."""
         made, out = self.made, self.out
         rows = self.directions * self.batch
         gates = self.time * rows * self.cell.gates * self.room

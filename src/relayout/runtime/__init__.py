@@ -4,6 +4,7 @@
 ``threads``      one call shared among threads
 ``sharing``      into how many parts work is cut, and whether it pays to wake anybody
 ``pool``         the native threads that share it
+``pool_text``    what they do, as text LLVM IR
 ``limits``       how long these wait for work
 ``driver``       many calls one after the other, without returning to Python
 ``prepared``     many calls of which only the arguments' addresses change

@@ -2,8 +2,8 @@
 
 Python's own thread pool hands work over through queues, locks and the interpreter: tens of microseconds. A
 kernel that moves 1 MiB takes as long. Here the threads run nothing but machine code of their own; they are
-made with ``pthread_create``, have no interpreter state, never want the interpreter's lock, and the interpreter
-need not know of them to end. A region costs one atomic operation a part and a few for the region.
+made with ``pthread_create``, have no interpreter state, never want the interpreter's lock, and end without
+its knowing of them. A region costs one atomic operation a part and a few for the region.
 
 A region::
 

@@ -191,5 +191,3 @@ def average(case: Case) -> Iterator[Way] | None:
         return made, []
 
     return following(case, src, (), build, dims=case.out.dims)
-
-

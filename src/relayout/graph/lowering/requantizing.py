@@ -77,8 +77,8 @@ class Vectors:
         axes : tuple of int
             The axes of the weights that are summed over.
         padded : bool
-            Whether there is padding: it has the value of the source's zero point, which is no part of the bias
-            then.
+            Whether there is padding: it has the value of the source's zero point, which is then no part of
+            the bias.
         """
         scale, bias, offset = (case.constant(place) for place in (2, 3, 6))
         assert scale is not None

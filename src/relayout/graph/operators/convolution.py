@@ -211,7 +211,7 @@ def integer_convolution(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Array:
-    """Sums of products of integers less their zero points, exact, as doubles; with the attributes of a Conv."""
+    """Exact sums of products of integers less their zero points, as doubles, by a Conv's attributes."""
     _forward(x, w, group=group, kernel_shape=kernel_shape)
     windows = slide(spatial(x), w.shape[2:], strides, dilations, pads, auto_pad)
     return convolve(_shifted(x, x_zero), _shifted(w, w_zero, 0), windows, group)

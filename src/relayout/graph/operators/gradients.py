@@ -95,9 +95,7 @@ def max_pool_grad(dy: Array, x: Array, /, *, storage_order: int = 0, **attribute
 
 
 @operator("relayout.AveragePoolGrad", infer=_as_said, like="AveragePool")
-def average_pool_grad(
-    dy: Array, /, *, dims: Sizes, count_include_pad: int = 0, **attributes: Any
-) -> Array:
+def average_pool_grad(dy: Array, /, *, dims: Sizes, count_include_pad: int = 0, **attributes: Any) -> Array:
     """Each element in equal shares over its window."""
     windows = slide(dims[2:], **attributes)
     _fitting(dy, (*dims[:2], *windows.counts))

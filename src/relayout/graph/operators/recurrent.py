@@ -173,7 +173,7 @@ class _Layer:
     ) -> tuple[Array, ...]:
         """All results and the last of each state.
 
-        ``steps`` and ``bias`` have a step for each direction, and what is added to its products with the data.
+        For each direction ``steps`` has a step, and ``bias`` what is added to the products with its data.
         """
         x, w, r = self.x, self.w, self.r
         starts = [None if one is None else wide(one) for one in initial]

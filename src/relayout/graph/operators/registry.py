@@ -240,8 +240,8 @@ def operator(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a definition into the table; its signature says what the operator takes.
 
-    Besides its own attributes it has those of the operator that it is ``like``, or others with their defaults,
-    and takes them as ``**``:
+    Besides its own attributes it has those of the operator that it is ``like``, or others that are given with
+    their defaults, and takes them as ``**``:
 
     >>> @operator("OneForThisExample")
     ... def one(x, /, *, times: float = 2.0): ...

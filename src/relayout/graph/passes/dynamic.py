@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 
 from relayout.graph.graph import Graph, Node
-from relayout.graph.operators import dynamic
-from relayout.graph.operators.integers import CONV, MATMUL, WINDOWS
+from relayout.graph.operators import OPERATORS, dynamic
+from relayout.graph.operators.integers import CONV, MATMUL
 from relayout.graph.passes.quantities import BYTES, Filters, in_s8, weights_of
 from relayout.graph.passes.rewriting import Around, attribute, rewritten
 
@@ -79,7 +79,7 @@ def _product(
     conv = product.operator in ("ConvInteger", "Conv")
     attributes: dict[str, Any] = {"to": 1}
     if conv:
-        given = {name: attribute(product, name) for name in WINDOWS}
+        given = {name: attribute(product, name) for name in OPERATORS["Conv"].attributes}
         attributes |= {name: one for name, one in given.items() if one not in (None, "NOTSET")}
     if zero and ((dims := around.dims(zero)) is None or any(n != 1 for n in dims)):
         return None

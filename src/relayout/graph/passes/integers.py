@@ -25,7 +25,7 @@ import numpy as np
 from relayout.graph.graph import Array, Graph, Node
 from relayout.graph.inference import inferred
 from relayout.graph.operators import OPERATORS
-from relayout.graph.operators.integers import AVERAGE, CONV, MATMUL, WINDOWS
+from relayout.graph.operators.integers import AVERAGE, CONV, MATMUL
 from relayout.graph.operators.types import NUMBERS
 from relayout.graph.passes.dynamic import with_dynamic_products
 from relayout.graph.passes.elementwise import in_bytes
@@ -164,7 +164,7 @@ def _conv(node: Node, around: Around) -> tuple[Node, ...] | None:
     bias = bias_of(node.inputs[2] if len(node.inputs) > 2 else "", around)
     if x is None or w is None or bias is None:
         return None
-    given = {name: attribute(node, name) for name in WINDOWS}
+    given = {name: attribute(node, name) for name in OPERATORS["Conv"].attributes}
     kept = {name: one for name, one in given.items() if one not in (None, "NOTSET")}
     return (_product(CONV, node, w, bias, x, kept, around),)
 

@@ -24,6 +24,8 @@
 ``depthwise_bytes_text``
                       and its text
 ``gradient``          the gradient of weights: the plan
-``gradient_text``     and its text
+``gradient_planning``
+                      from formats to such plans
+``gradient_text``     and their text
 ====================  =======================================================================================
 """

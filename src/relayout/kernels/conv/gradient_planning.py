@@ -225,6 +225,7 @@ def _plans(problem: _Problem, gathers: bool, packs: bool | None, ahead: bool) ->
         replace(plan, blocks=blocks, columns=columns, parts=parts) for blocks, columns, parts in cuts
     )
 
+
 def _room(row: Row, geometry: Geometry, machine: Machine) -> int:
     """How many vectors of outputs (spread), or input channels of one vector of them, registers hold."""
     taps, registers = geometry.kernel[2], registers_of(machine)
@@ -270,9 +271,7 @@ class _Blocks:
         begin = min(piece.offset for pieces in found for piece in pieces)
         places = self.problem.weights.vectors[vector : vector + len(found)]
         kind = Outputs(
-            tuple(
-                tuple(piece._replace(offset=piece.offset - begin) for piece in pieces) for pieces in found
-            ),
+            tuple(tuple(piece._replace(offset=piece.offset - begin) for piece in pieces) for pieces in found),
             tuple(place - places[0] for place in places),
         )
         number = self.outputs.setdefault(kind, len(self.outputs))

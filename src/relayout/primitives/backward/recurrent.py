@@ -64,12 +64,12 @@ READ = ("src_layer", "attention", "weights_layer", "weights_iter", "weights_peep
 class _OfForward:
     """A constructor's signature: what the forward primitive has, and by ``diff_`` its gradients."""
 
-    def __get__(self, made: object, kind: type[GradientsOfLayers]) -> Signature:
+    def __get__(self, made: object, kind: Any) -> Signature:
         return _signature(kind)
 
 
 @cache
-def _signature(kind: type[GradientsOfLayers]) -> Signature:
+def _signature(kind: Any) -> Signature:
     forward = kind.hint.__signature__.parameters
     known = [name for name in FORMATS if name in forward and name != "workspace"]
     names = [name for name in READ if name in known]
@@ -84,7 +84,7 @@ def _signature(kind: type[GradientsOfLayers]) -> Signature:
 class GradientsOfLayers(Backward, Choosing):
     """What the backward primitives share. Their arguments follow from those of the forward primitive."""
 
-    __signature__ = _OfForward()  # type: ignore[assignment]
+    __signature__ = _OfForward()
     hint: ClassVar[type[Recurrent]] = Recurrent
     operation: RecurrentBackward
     forward: Recurrent
@@ -195,7 +195,7 @@ class VanillaRNNBackward(GradientsOfLayers):
     """
 
     kind = "vanilla_rnn_backward"
-    hint = VanillaRNN
+    hint: ClassVar[type[Recurrent]] = VanillaRNN
 
 
 class GRUBackward(VanillaRNNBackward):

@@ -300,6 +300,7 @@ class BackwardLayers(Layers):
 
     @locked
     def program(self) -> Assembled:
+        """Layer by layer, the last one first."""
         from relayout.primitives.lowering import zeros_step
 
         made, out = self.made, self.out
@@ -328,6 +329,7 @@ class BackwardLayers(Layers):
 
     @locked
     def layer(self, layer: int) -> None:
+        """The steps of a layer."""
         made, out = self.made, self.out
         plan = self.recurrence(layer)
         rows = self.directions * self.batch * self.between * WORD
