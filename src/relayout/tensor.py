@@ -61,31 +61,7 @@ GATHERED = 1 << 20  # 4-bit places that are looked at by index at a time
 SAMPLE = 0x3C  # a byte that numbers of any type may have: f32 0.0115, f16 1.06, s8 60
 
 
-class Described:
-    """What has a memory descriptor, in memory or in a store: its sizes and its data type."""
-
-    __slots__ = ()
-
-    desc: MemoryDesc
-    """What the bytes mean."""
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        """The logical sizes."""
-        return self.desc.dims
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The logical sizes, by NumPy's name."""
-        return self.desc.dims
-
-    @property
-    def dtype(self) -> DType:
-        """The data type of the elements."""
-        return self.desc.dtype
-
-
-class Tensor(Described):
+class Tensor:
     """Bytes with a memory descriptor, made by :func:`tensor` and :func:`from_buffer`, or as a view.
 
     Examples
@@ -101,12 +77,29 @@ class Tensor(Described):
 
     __slots__ = ("buffer", "desc")
 
+    desc: MemoryDesc
+    """What the bytes mean."""
     buffer: NDArray[np.uint8]
     """The physical bytes, padding included; a view shares the whole buffer of its tensor."""
 
     def __init__(self, desc: MemoryDesc, buffer: NDArray[np.uint8]) -> None:
         self.desc = desc
         self.buffer = buffer
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The logical sizes."""
+        return self.desc.dims
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The logical sizes, by NumPy's name."""
+        return self.desc.dims
+
+    @property
+    def dtype(self) -> DType:
+        """The data type of the elements."""
+        return self.desc.dtype
 
     @property
     def layout(self) -> Layout:

@@ -7,8 +7,8 @@
     matrices     two rows of x by two columns of y           AArch64: in registers of four sums
 
 Neighbours that are multiplied at once are a word of 32 bits, or two of them: registers of them are loaded,
-spread and compared as words, and only the instruction looks at their parts. The first factors of ``vpdpbusd``,
-and of those whose names begin with ``us``, are unsigned; all others are signed.
+spread and compared as words, and only the instruction looks at their parts. The first factors are unsigned of
+``vpdpbusd`` and of those whose names begin with ``us``; all others are signed.
 
 >>> from relayout.ir.builder import Function
 >>> from relayout.ir.types import vector

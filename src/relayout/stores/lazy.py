@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from relayout.dtypes import DType
 from relayout.errors import LayoutError, described
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
@@ -32,7 +33,7 @@ from relayout.stores.grid import Box, Cells, Grid, Index, chunk_layout
 from relayout.stores.pieces import Mover
 from relayout.stores.store import Address, Bytes, Stored
 from relayout.stores.task import Side, filled, read_cell
-from relayout.tensor import Described, Tensor, aligned
+from relayout.tensor import Tensor, aligned
 
 if TYPE_CHECKING:
     from relayout.stores.plans import Plan
@@ -40,14 +41,11 @@ if TYPE_CHECKING:
 __all__ = ["LazyTensor"]
 
 
-class LazyTensor(Described):
+class LazyTensor:
     """An array in a store, as a tensor that is read in parts.
 
     Made by :func:`relayout.open`. It is indexed by logical indices, whatever the store keeps: an array
     ``[N, H, W, C]`` that is known as ``nhwc`` is sliced as n, c, h, w.
-
-    Its data type is that of integers of their width where the store has a type that Relayout moves and does
-    not convert (uint16, bool, complex64). Slices have that of the store.
 
     Attributes
     ----------
@@ -68,9 +66,26 @@ class LazyTensor(Described):
         return self.stored.address
 
     @property
+    def dims(self) -> tuple[int, ...]:
+        """The logical sizes."""
+        return self.desc.dims
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The same, as NumPy calls it."""
+        return self.desc.dims
+
+    @property
     def ndim(self) -> int:
         """The number of logical axes."""
         return self.desc.rank
+
+    @property
+    def dtype(self) -> DType:
+        """The data type of the elements; that of integers of their width where the store has a type that
+        Relayout moves and does not convert (uint16, bool, complex64). Slices have that of the store.
+        """
+        return self.desc.dtype
 
     @property
     def format(self) -> Format | None:
