@@ -476,7 +476,7 @@ class TestDescriptors:
             ({**GOOD, "format": 7}, "text"),
             ({**GOOD, "format": "any"}, "no dialect|any"),
             ({**GOOD, "format": "aB99999999999999999999999b"}, "no dialect|2\\*\\*63"),
-            ({**GOOD, "strides": [6]}, "1 strides"),
+            ({**GOOD, "strides": [6]}, "1 stride "),
             ({**GOOD, "strides": [2**63, 1]}, "2\\*\\*63"),
             ({**GOOD, "strides": [2**60, 1]}, "more than any file"),
             ({**GOOD, "strides": [-6, 1]}, "in front of the buffer"),
