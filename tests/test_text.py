@@ -100,7 +100,7 @@ def test_descriptors(text: str) -> None:
         ("2x3", "neither a format nor strides"),
         ("nchw:2x3", "4 axes"),
         ("ab:2x3 strides 3x1", "has a format and strides"),
-        ("2x3 strides 3", "1 strides"),
+        ("2x3 strides 3", "1 stride "),
         ("2x3 (n) strides 3x1", "2 axes, 1 roles"),
         ("2x3 (n, n) strides 3x1", "role of its own"),
         ("2x3 [a%2*3]", "cover each"),
