@@ -1,15 +1,15 @@
-"""2**x for results that are rounded to 11 bits or fewer: a polynomial of the fourth degree.
+"""2**x for results that are rounded to 11 bits or fewer: a polynomial of the third or fourth degree.
 
 The exponential of :mod:`relayout.ir.math` is exact to the last bit or two of f32, which takes a polynomial of
 the sixth degree, a reduction in two steps, and a correction of its argument. A result that is rounded to bf16
 or f16 needs 11 bits, and this one has 18: a relative error of less than 2**-18, which moves a rounded result
-by less than a hundredth of its last bit ::
+by less than a hundredth of its last bit. For bf16, which has 8 bits, the third degree does, with 13 ::
 
     2**x = 2**n * p(x - n)        n = floor(x), and p a minimax polynomial on [0, 1)
 
 AVX-512 has instructions for both ends: ``vreduceps`` gives ``x - floor(x)``, and ``vscalefps`` multiplies by
-``2**floor(x)``. So there are six instructions for 16 numbers, and none for special cases: 2**-inf is 0, and
-NaN stays NaN. Elsewhere the power is made of the bits of an integer.
+``2**floor(x)``. So there are five or six instructions for 16 numbers, and none for special cases:
+2**-inf is 0, and NaN stays NaN. Elsewhere the power is made of the bits of an integer.
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ from relayout.targets.machine import LINE
 
 __all__ = ["ERROR", "LEAST", "LOG2_E", "exp2"]
 
-ERROR: Final = 2.0**-18
-"""The largest relative error."""
+ERROR: Final = {3: 2.0**-13, 4: 2.0**-18}
+"""The largest relative error, by the degree of the polynomial."""
 LEAST: Final = -126.0
 """The exponent of the smallest normal number of f32."""
 LOG2_E: Final = 1.4426950408889634
 
 ROUNDS_TO_INTEGER: Final = 1.5 * 2**23
-POLYNOMIAL: Final = (
-    *(0.013534167781472206, 0.052011460065841675, 0.2414427548646927, 0.6930038332939148),
-    1.0000026226043701,
-)
-"""2**r for r from 0 to 1, the highest power first."""
+POLYNOMIALS: Final = {
+    3: (0.07802452264047964, 0.226067155427483, 0.6958335404947528, 0.9999252185627154),
+    4: (
+        *(0.013534167781472206, 0.052011460065841675, 0.2414427548646927, 0.6930038332939148),
+        1.0000026226043701,
+    ),
+}
+"""2**r for r from 0 to 1 with the least relative error, by the degree; the highest power first."""
 
 REDUCED: Final = "llvm.x86.avx512.mask.reduce.ps.512"
 SCALED: Final = "llvm.x86.avx512.mask.scalef.ps.512"
@@ -42,7 +45,7 @@ DOWN: Final = 9  # of vreduceps: towards minus infinity, without an exception fo
 CURRENT: Final = 4  # the rounding mode that is set
 
 
-def exp2(b: Builder, x: Value, least: float | None = None) -> Value:
+def exp2(b: Builder, x: Value, least: float | None = None, degree: int = 4) -> Value:
     """2**x for x up to 127; NaN stays NaN.
 
     Parameters
@@ -54,34 +57,40 @@ def exp2(b: Builder, x: Value, least: float | None = None) -> Value:
     least : float, optional
         An exponent from -126 on, below which the result is 0. Without it results become subnormal before they
         become 0, where the processor does that by itself.
+    degree : int
+        That of the polynomial, 3 or 4; what it costs in precision is :data:`ERROR`.
     """
     whole = b.machine.vector == LINE and b.machine.triple.startswith("x86_64")
-    y = _at_once(b, x) if whole else _by_bits(b, x, LEAST if least is None else max(LEAST, least))
+    y = (
+        _at_once(b, x, degree)
+        if whole
+        else _by_bits(b, x, LEAST if least is None else max(LEAST, least), degree)
+    )
     return b.select(b.fcmp("olt", x, least), 0.0, y) if whole and least is not None else y
 
 
-def _polynomial(b: Builder, r: Value) -> Value:
-    first, second, *rest = POLYNOMIAL
+def _polynomial(b: Builder, r: Value, degree: int) -> Value:
+    first, second, *rest = POLYNOMIALS[degree]
     y = b.fmuladd(r, first, second)
     for c in rest:
         y = b.fmuladd(y, r, c)
     return y
 
 
-def _at_once(b: Builder, x: Value) -> Value:
+def _at_once(b: Builder, x: Value, degree: int) -> Value:
     """By AVX-512's instructions, register by register."""
     lanes, found = vector(16, FLOAT), []
     masked = [poison(lanes), constant(I16, -1), constant(I32, CURRENT)]
     for part in cut(b, x, 16):
         r = b.call_value(lanes, REDUCED, part, constant(I32, DOWN), *masked)
-        found.append(b.call_value(lanes, SCALED, _polynomial(b, r), part, *masked))
+        found.append(b.call_value(lanes, SCALED, _polynomial(b, r, degree), part, *masked))
     return join(b, found) if x.type.count >= 16 else cut(b, found[0], x.type.count)[0]
 
 
-def _by_bits(b: Builder, x: Value, least: float) -> Value:
+def _by_bits(b: Builder, x: Value, least: float, degree: int) -> Value:
     """Any processor: the sum with a large number has the integer in its last bits."""
     below = b.fcmp("olt", x, least)
     bounded = b.select(below, 0.0, x)
     n = b.intrinsic("floor", bounded)
     power = b.real(b.shl(b.bits(b.fadd(n, ROUNDS_TO_INTEGER + 127)), 23))
-    return b.select(below, 0.0, b.fmul(_polynomial(b, b.fsub(bounded, n)), power))
+    return b.select(below, 0.0, b.fmul(_polynomial(b, b.fsub(bounded, n), degree), power))

@@ -21,10 +21,10 @@ Results that would be subnormal numbers are zero: a masked score of -100 would b
 multiplies that takes a hundred times as long. It is nothing beside the sum of the row, which is 1.
 
 Results of bf16 and f16 have 8 and 11 bits, so that all this care would be lost. Theirs is the short
-exponential of :mod:`relayout.ir.exponential`, with 18 bits, and sums are compensated from so many terms on
-that they would lose more. What is rounded to the narrow type differs from the definition by less than 2**-15
-of itself (bf16) or 2**-16 (f16), so that results are within 0.51 and 0.54 units in their last place, where
-0.5 is the best there is.
+exponential of :mod:`relayout.ir.exponential`, with 13 and 18 bits, and sums are compensated from so many
+terms on that they would lose more. What is rounded to the narrow type differs from the definition by less
+than 2**-12.6 of itself (bf16) or 2**-16 (f16), so that results are within 0.54 units in their last place,
+where 0.5 is the best there is.
 
 Of a narrow source ``(x - m) log2(e)`` takes one instruction, ``x log2(e) - M``. ``M`` is ``m log2(e)``,
 rounded. All elements of a row are off by the same then, and their quotients are not. That holds while they
@@ -230,7 +230,7 @@ class _Passes:
         b = self.b
         if self.made.short:
             argument = b.fmuladd(x, given[1], given[0]) if self.folds else b.fmul(b.fsub(x, given[0]), LOG2_E)
-            return exp2(b, argument, None if self._flushes else self.least)
+            return exp2(b, argument, None if self._flushes else self.least, 3 if self.made.dst is BF16 else 4)
         d, error = self._exact(b.fsub, x, given[0])
         gone = b.fcmp("ole", d, self.nothing_below)
         d, error = b.select(gone, 0.0, d), b.select(gone, 0.0, error)
