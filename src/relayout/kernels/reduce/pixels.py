@@ -102,13 +102,19 @@ def _steps(made: Separable, block: Nest) -> list[_Step]:
 
 
 def _starts(out: int) -> list[int]:
-    """Where steps begin, of a row of so many results; the last one steps back, or several of them do.
+    """Where steps begin, of a row of so many results: mostly in pairs, the last of which step back.
 
-    >>> _starts(70), _starts(200)[-5:]
-    ([0, 32, 38], [96, 72, 104, 136, 168])
+    >>> _starts(20), _starts(84), _starts(112)
+    ([0], [0, 32, 52], [0, 32, 48, 80])
+    >>> _starts(300)
+    [0, 32, 64, 96, 128, 160, 192, 224, 172, 204, 236, 268]
     """
     if out <= HELD * RESULTS:
-        return [max(0, min(k * RESULTS, out - RESULTS)) for k in range(-(-out // RESULTS))]
+        pairs, rest = divmod(out, LINE)
+        found = [k * RESULTS for k in range(2 * pairs)]
+        if 0 < rest <= RESULTS:
+            return [*found, max(0, out - RESULTS)]
+        return [*found, max(0, out - LINE), out - RESULTS] if rest else found
     chunk = SEVERAL * RESULTS
     chunks = [min(k * chunk, out - chunk) for k in range(-(-out // chunk))]
     return [first + k * RESULTS for first in chunks for k in range(SEVERAL)]
