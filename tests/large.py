@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from relayout import stores
-from relayout.stores.plans import Plan, Rates
+from relayout.stores.plans import Plan
+from relayout.stores.rates import Rates
 
 RATES = Rates(1e9, 1e9, 1e9)
 

@@ -342,3 +342,29 @@ def test_blocks_are_not_huge_to_come_out_even(tmp_path: Path) -> None:
 def test_an_empty_array_is_planned(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((0, 6), np.float32))
     assert stores.plan(tmp_path / "x.npy", tmp_path / "y.chunks", rates=RATES).run().complete
+
+
+def test_workers_of_this_machine_write_parts_of_the_same_files(tmp_path: Path, client: Any) -> None:
+    """Everything is read and written once, also where each chunk of the result needs all of the source."""
+    x = np.arange(96 * 80, dtype=np.float32).reshape(96, 80)
+    np.save(tmp_path / "whole.npy", x)
+    stores.convert(tmp_path / "whole.npy", tmp_path / "x.chunks", chunks=(4, 80), rates=RATES)
+    room = running.for_workers(client, "2GB")
+    assert room["partial"]
+    room["memory"] = room["base"] + 6 * 4 * 80 * 4
+    given = {"chunks": (96, 7), "rates": RATES, **room}
+    plan = stores.plan(tmp_path / "x.chunks", tmp_path / "y.chunks", **given)
+    assert [bool(one.scatter) for one in plan.passes] == [True]
+    plan.run(engine=rl.dask.run, scheduler=client)
+    assert (rl.open(tmp_path / "y.chunks").numpy() == x).all()
+    apart = stores.plan(tmp_path / "x.chunks", tmp_path / "z.chunks", **{**given, "partial": False})
+    assert not any(one.scatter for one in apart.passes)
+
+
+def test_workers_elsewhere_write_whole_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    several = [
+        running._Process("tcp://a", 1, 0, 10**8, True),
+        running._Process("tcp://b", 1, 0, 10**8, False),
+    ]
+    monkeypatch.setattr(running._Local, "processes", lambda self: several)
+    assert not running.for_workers("threads", "1GB")["partial"]

@@ -19,6 +19,7 @@ from relayout import files, stores
 from relayout.errors import LayoutError, TooLarge, Unsupported
 from relayout.files.arrays import physical_shape
 from relayout.files.descriptor import descriptor_to_json
+from relayout.stores import files as store_files
 from relayout.stores import planning, search, slabs
 from relayout.stores.grid import Cells, Grid, chunk_layout
 from relayout.stores.pieces import pieces
@@ -155,9 +156,25 @@ def test_pieces_cover_a_block_once(data: st.DataObject) -> None:
 
 @given(st.integers(1, 200), st.integers(1, 30), st.integers(1, 50))
 def test_touched_chunks_are_counted(size: int, s: int, b: int) -> None:
-    """With periods, as one by one."""
+    """In closed form, as one by one."""
     counts = [len(range(k // s, -(-min(k + b, size) // s))) for k in range(0, size, b)]
     assert search._touched(size, s, b) == (sum(counts), max(counts))
+    source = Cells(rl.MemoryDesc((size,), "u8", "a"), (s,))
+    ((start, stop),) = search._worst(source, (b,))
+    assert start % b == 0
+    assert stop == min(start + b, size)
+    assert counts[start // b] == max(counts)
+
+
+def test_chunks_without_a_common_divisor_take_no_loop() -> None:
+    """Some billions of blocks, of which no two that follow each other begin alike in their chunks."""
+    size, s, b = 10**18, 10**9 + 7, 10**9 + 9
+    total, most = search._touched(size, s, b)
+    assert most == 3  # a block of two more than a chunk that begins with the last element of one
+    blocks = -(-size // b)
+    assert 2 * blocks - 1 <= total <= 3 * blocks
+    ((start, stop),) = search._worst(Cells(rl.MemoryDesc((size // 10**6,), "u8", "a"), (s,)), (b,))
+    assert stop - start <= b
 
 
 def test_slices_are_those_of_numpy(tmp_path: Path) -> None:
@@ -449,3 +466,127 @@ def test_shards_may_reach_beyond_the_array(shards: tuple[int, int], tmp_path: Pa
     assert made.shards == (10, 3 if shards[1] == 3 else 6)
     assert (made[...] == numbers(7, 6)).all()
     assert (rl.open(tmp_path / "y.zarr").numpy() == numbers(7, 6)).all()
+
+
+# -- files that can't be read in parts ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_compressed_npz_is_unpacked_once_and_the_plan_says_so(
+    on_disk: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large ones go to a temporary file, whose bytes are not those of the npz at the same place."""
+    from relayout.files import npz
+    from relayout.stores import file
+
+    x = numbers(64, 50, 40)
+    np.savez_compressed(tmp_path / "x.npz", x=x)
+    monkeypatch.setattr(file, "PART", 100_000)
+    monkeypatch.setattr(npz, "IN_MEMORY", 1000 if on_disk else 1 << 26)
+    unpacked, real = [0], npz._unpacked
+
+    def counted(*given: Any) -> Any:
+        unpacked[0] += 1
+        return real(*given)
+
+    monkeypatch.setattr(npz, "_unpacked", counted)
+    lazy = rl.open(tmp_path / "x.npz", format="abc")
+    assert not lazy.stored.plain
+    assert lazy.stored.held == (0 if on_disk else x.nbytes)
+    assert (lazy[3:60:7, 1] == x[3:60:7, 1]).all()
+    plan = stores.plan(lazy, tmp_path / "y.chunks", "cab", chunks=(7, 64, 20), rates=RATES)
+    assert plan.fixed == plan.base + lazy.stored.held
+    where = "unpacked to a temporary file" if on_disk else "unpacked into memory, which counts"
+    told = plan.explain()
+    assert "x.npz is compressed and can't be read in parts: all of it, 500.0 KiB, is unpacked" in told
+    assert where in told
+    plan.run()
+    assert (rl.open(tmp_path / "y.chunks").numpy() == x).all()
+    assert unpacked[0] == 1
+    if not on_disk:
+        with pytest.raises(TooLarge, match="of memory are too little"):
+            stores.plan(lazy, tmp_path / "z.chunks", "cab", memory=planning.BASE + x.nbytes, rates=RATES)
+
+
+def test_an_uncompressed_npz_is_read_in_parts(tmp_path: Path) -> None:
+    x = numbers(64, 50, 40)
+    np.savez(tmp_path / "x.npz", x=x)
+    lazy = rl.open(tmp_path / "x.npz", format="abc")
+    assert (lazy.stored.plain, lazy.stored.held, lazy.stored.note) == (True, 0, "")
+    assert (lazy.numpy() == x).all()
+
+
+# -- headers ------------------------------------------------------------------------------------------------
+
+
+def test_headers_of_large_chunks_fill_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that their elements can be written past the system's memory; any program reads them all the same."""
+    x = numbers(4, 64, 40, 30)
+    write_folder(tmp_path / "x", x, "nchw", (2, 64, 40, 30))
+    past: list[bool] = []
+    real = store_files._past
+
+    def told(handle: int, on: bool) -> bool:
+        found = real(handle, on)
+        past.append(on)
+        return found
+
+    monkeypatch.setattr(store_files, "_past", told)
+    stores.convert(tmp_path / "x", tmp_path / "y.chunks", "nhwc", chunks=(2, 40, 30, 64), rates=RATES)
+    for number in (0, 1):
+        path = tmp_path / "y.chunks" / f"{number}.0.0.0.npy"
+        assert path.stat().st_size == 4096 + x.nbytes // 2
+        assert (np.load(path) == x[2 * number : 2 * number + 2].transpose(0, 2, 3, 1)).all()
+    assert past[0]  # it was tried
+    assert (rl.open(tmp_path / "y.chunks").numpy() == x).all()
+    stores.convert(tmp_path / "y.chunks", tmp_path / "z.chunks", "nhwc", chunks=(2, 4, 30, 64), rates=RATES)
+    assert (tmp_path / "z.chunks" / "0.0.0.0.npy").stat().st_size == 128 + x.nbytes // 20
+
+
+# -- what is not done before anybody needs it ---------------------------------------------------------------
+
+
+def test_rates_are_measured_when_somebody_asks_for_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from relayout.stores import rates
+
+    asked, real = [0], rates.measured
+
+    def counted(*given: Any) -> Any:
+        asked[0] += 1
+        return real(*given)
+
+    monkeypatch.setattr(rates, "measured", counted)
+    write_folder(tmp_path / "x", numbers(8, 6), "ab", (2, 6))
+    plan = stores.plan(tmp_path / "x", tmp_path / "y.chunks", "ba")
+    plan.run()
+    assert asked[0] == 0
+    assert plan.seconds > 0
+    assert "measured on 3 chunks of the source" in plan.explain()
+    assert asked[0] == 1
+
+
+def test_kernels_are_made_once_and_before_workers_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import threading
+
+    from relayout.reorder.conversion import Conversion
+    from relayout.stores import pieces
+
+    made: list[tuple[str, Any]] = []
+    real = Conversion.settled.__func__
+
+    def counted(cls: Any, src: Any, dst: Any, *rest: Any, **named: Any) -> Any:
+        made.append((threading.current_thread().name, (src, dst)))
+        return real(cls, src, dst, *rest, **named)
+
+    monkeypatch.setattr(Conversion, "settled", classmethod(counted))
+    monkeypatch.setattr(pieces, "_CONVERSIONS", {})
+    write_folder(tmp_path / "x", numbers(40, 6, 5, 7), "nchw", (2, 6, 5, 7))
+    stores.convert(tmp_path / "x", tmp_path / "y.chunks", "nhwc", chunks=(4, 5, 7, 6), threads=8, rates=RATES)
+    assert made
+    assert {name for name, _ in made} == {threading.current_thread().name}
+    assert len({key for _, key in made}) == len(made)
+    assert (rl.open(tmp_path / "y.chunks").numpy() == numbers(40, 6, 5, 7)).all()

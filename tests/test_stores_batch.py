@@ -7,11 +7,15 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import relayout as rl
 from large import files, planned, source
 from relayout import stores
+from relayout.stores import planning
+from relayout.stores.batch import machine
+from test_stores import RATES, write_folder
 
 
 @pytest.fixture
@@ -89,3 +93,41 @@ def test_batches_have_a_block_at_least(folder: Path) -> None:
     plan = planned(folder, "y.chunks")
     with plan.start() as run, pytest.raises(rl.LayoutError, match="1 block or more, not 0"):
         stores.batches(run, plan.passes[0], 0)
+
+
+# -- parts of the same files --------------------------------------------------------------------------------
+
+
+def rows(folder: Path, name: str) -> stores.Plan:
+    """From chunks of rows to chunks of columns, in memory for a few rows."""
+    x = np.arange(96 * 80, dtype=np.float32).reshape(96, 80)
+    if not (folder / "rows").exists():
+        write_folder(folder / "rows", x, "ab", (4, 80))
+    return stores.plan(
+        *(folder / "rows", folder / name, "ab"), chunks=(96, 7), memory=planning.BASE + 6 * 4 * 80 * 4,
+        threads=1, rates=RATES,
+    )  # fmt: skip
+
+
+def test_processes_of_one_machine_write_parts_of_the_same_files(tmp_path: Path) -> None:
+    plan = rows(tmp_path, "y.chunks")
+    assert plan.passes[0].scatter
+    with plan.start() as run, ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        (one,) = plan.passes
+        several = [*stores.batches(run, one, 3, machine())] * 2  # twice, and at the same time
+        for done in pool.map(stores.run_batch, several):
+            run.record(done)
+        run.commit()
+    x = np.arange(96 * 80, dtype=np.float32).reshape(96, 80)
+    assert (rl.open(tmp_path / "y.chunks").numpy() == x).all()
+
+
+def test_processes_of_another_machine_do_not(tmp_path: Path) -> None:
+    plan = rows(tmp_path, "y.chunks")
+    with plan.start() as run:
+        with pytest.raises(rl.LayoutError, match="plan with partial=False, or say"):
+            stores.batches(run, plan.passes[0])
+        batch = next(stores.batches(run, plan.passes[0], 3, "another"))
+        with pytest.raises(rl.LayoutError, match="processes of another machine do so, too"):
+            stores.run_batch(batch)
+        assert not (run.folder / ".relayout" / "parts").exists()

@@ -22,6 +22,7 @@ import pytest
 import relayout as rl
 from relayout import files, stores
 from relayout.errors import LayoutError, Unsupported
+from relayout.stores import limits
 from relayout.stores.limits import decoded_within, room
 from test_stores import RATES, numbers, write_folder
 
@@ -350,6 +351,27 @@ def test_frames_of_zstd_that_say_nothing() -> None:
         decoded_within("zstd", memoryview(skipped + zstd_claiming(FAR)), 1 << 20)
     with pytest.raises(LayoutError, match="zstd: it claims"):
         decoded_within("zstd", memoryview(skipped + zstd_growing(100) * 100), 1 << 20)
+
+
+@pytest.mark.parametrize("piece", [b"\0\0\0", struct.pack("<II", 0x184D2A50, 0)])
+def test_endless_pieces_of_zstd_that_hold_nothing(piece: bytes) -> None:
+    """Empty blocks, and frames to be skipped: a few thousand are looked at, and not all of a million."""
+    frame = struct.pack("<IBB", 0xFD2FB528, 0x20, 2)  # says that it holds two bytes
+    data = memoryview((frame if len(piece) == 3 else b"") + piece * 10**6)
+    looked = [0]
+    real = limits._number
+
+    def counted(*given: Any) -> int:
+        looked[0] += 1
+        return real(*given)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(limits, "_number", counted)
+        with pytest.raises(LayoutError, match="zstd: it is cut into more than 2024 frames and blocks"):
+            decoded_within("zstd", data, 1 << 20)
+    assert looked[0] < 5000
+    few = memoryview((frame + piece * 1000 + b"\x11\0\0ab") if len(piece) == 3 else piece * 1000)
+    assert decoded_within("zstd", few, 1 << 20) is None
 
 
 @pytest.mark.parametrize("last", [True, False])

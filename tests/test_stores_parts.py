@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ from hypothesis import strategies as st
 import relayout as rl
 from relayout import stores
 from relayout.errors import LayoutError
-from relayout.stores import buffers, planning, scatter, search, slabs
+from relayout.stores import buffers, collected, planning, search, slabs
+from relayout.stores.collected import Collected
 from relayout.stores.files import ChunkFile
+from relayout.stores.folder import Folder
 from relayout.stores.grid import Cells
 from relayout.stores.run import ChunksGone
-from relayout.stores.store import SourceChanged
+from relayout.stores.scatter import regions
+from relayout.stores.store import Address, SourceChanged
 from relayout.stores.task import Task
 from test_stores import FORMATS, RATES, numbers, read_physical, write_folder
 
@@ -151,7 +155,7 @@ def test_a_part_that_vanished_is_not_published(rows: Path) -> None:
         with pytest.raises(LayoutError, match="are gone or have another size"):
             run.commit()
         with pytest.raises(FileNotFoundError, match=r"0\.4\.npy"):
-            scatter.publish(plan.target.open(), run.folder / ".relayout" / "parts", run.folder)
+            Collected(plan.target.open(), run.folder / ".relayout" / "parts").finish()
     assert not (rows.with_name("y.chunks") / "relayout.json").exists()
 
 
@@ -168,7 +172,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_part(rows: Path, monkeypatch: py
 
     target = rows.with_name("y.chunks")
     with monkeypatch.context() as patched:
-        patched.setattr(scatter.os, "write", write)
+        patched.setattr(collected.os, "write", write)
         with pytest.raises(OSError, match="No space left on device") as caught:
             across(rows).run()
     assert str(target) in str(caught.value.filename)
@@ -443,7 +447,7 @@ def test_a_chunk_that_is_gone_after_it_got_its_name(which: int, tmp_path: Path) 
     with plan.start() as run:
         assert plan.passes[0].scatter
         run.record([task.run() for task in plan])
-        scatter.publish(plan.target.open(), target / ".relayout" / "parts", target)  # and then it is killed
+        Collected(plan.target.open(), target / ".relayout" / "parts").finish()  # and then it is killed
     (target / f"{which}.0.npy").unlink()
     with pytest.warns(ChunksGone):
         run = plan.run(resume=True)
@@ -522,3 +526,61 @@ def test_missing_chunks_are_forgotten(tmp_path: Path, monkeypatch: pytest.Monkey
     done = plan.task(0)._replace(block=((0, 16), (0, 8), (0, 100)), by_target=True).run()
     assert done.missing == 16
     assert most[0] == 1
+
+
+# -- the life of a chunk that many write --------------------------------------------------------------------
+
+PARTED = rl.MemoryDesc((6, 10), "u8", "ab")
+
+
+def collection(folder: Path, kind: str = "npy") -> Collected:
+    """Chunks of 3 x 10 of an array of 6 x 10 that are collected beside it."""
+    told = {"create": Folder.create(PARTED, (3, 10), kind)}
+    folder.mkdir(exist_ok=True)
+    return Collected(Address("folder", str(folder), "", json.dumps(told)).open(), folder / "aside")
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_parts_in_any_order_and_number_make_the_chunk(data: st.DataObject) -> None:
+    """Whatever is written twice, finished too early, resumed or finished twice."""
+    x = numbers(6, 10).astype(np.uint8)
+    boxes = [((a, a + 1), (b, b + 5)) for a in range(6) for b in (0, 5)]
+    turns = data.draw(st.permutations(boxes)) + data.draw(st.lists(st.sampled_from(boxes), max_size=5))
+    with tempfile.TemporaryDirectory() as name:
+        made = collection(Path(name))
+        for box in turns:
+            for region in regions(Cells(PARTED, (3, 10), True), box):
+                part = x[tuple(slice(*one) for one in box)].reshape(-1)
+                files = made.write(region, np.ascontiguousarray(part), data.draw(st.integers(0, 3)))
+                assert all(Path(file).stat().st_size == made.file_bytes for file in files)
+            if data.draw(st.booleans()) and all((made.folder / f"{k}.0.npy").exists() for k in (0, 1)):
+                made.finish()  # as a run that is killed afterwards would
+                assert all(made.stored_bytes((k, 0)) == made.file_bytes for k in (0, 1))
+                made.finish()
+                made.resume()
+                assert not list(Path(name).glob("*.npy"))
+        made.finish()
+        found = np.concatenate([np.load(Path(name, f"{k}.0.npy")) for k in (0, 1)])
+    assert (found == x).all()
+
+
+def test_a_chunk_is_whole_from_its_first_part_on(tmp_path: Path) -> None:
+    made = collection(tmp_path, "bin")
+    assert made.stored_bytes((0, 0)) == 0
+    with made.opened((0, 0)) as file:
+        file.write(np.full(2, 7, np.uint8), 3)
+    assert made.stored_bytes((0, 0)) == made.file_bytes == 30
+    assert (made.folder / "0.0.bin").read_bytes() == b"\0\0\0\7\7" + bytes(25)
+    with pytest.raises(FileNotFoundError, match=r"1\.0\.bin"):
+        made.finish()
+
+
+def test_what_is_collected_where_it_stays_has_its_name(tmp_path: Path) -> None:
+    """The intermediate store of two passes."""
+    told = {"create": Folder.create(PARTED, (3, 10), "bin")}
+    made = Collected(Address("folder", str(tmp_path), "", json.dumps(told)).open(), tmp_path)
+    made.opened((1, 0)).__exit__()
+    made.finish()
+    made.resume()
+    assert [path.name for path in tmp_path.iterdir()] == ["1.0.bin"]

@@ -141,7 +141,7 @@ def test_journals_believe_whole_lines_only(tmp_path: Path) -> None:
     first.add({5: 0})
     first.close()
     text = path.read_text()
-    assert text == "relayout journal 2 k\n0:10 2:12\n5:0\n"
+    assert text == "relayout journal 3 k\n0:10 2:12\n5:0\n"
     for cut in range(len(text) + 1):
         path.write_text(text[:cut])
         again = Journal(path, "k", 9)
@@ -161,7 +161,7 @@ def test_journals_believe_whole_lines_only(tmp_path: Path) -> None:
 def test_journals_are_not_believed(line: str, tmp_path: Path) -> None:
     """Numbers of no task don't count, and neither do lines of something else."""
     path = tmp_path / "journal"
-    path.write_text(f"relayout journal 2 k\n3:8\n{line}\n", encoding="utf-8")
+    path.write_text(f"relayout journal 3 k\n3:8\n{line}\n", encoding="utf-8")
     journal = Journal(path, "k", 9)
     journal.close()
     assert journal.done == {3: 8}

@@ -17,6 +17,7 @@ from relayout.stores.store import SourceChanged
 from test_stores import RATES, numbers
 
 zarr = pytest.importorskip("zarr")
+numcodecs = pytest.importorskip("numcodecs")
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 
 DIMS = (4, 20, 9, 7)
@@ -333,3 +334,64 @@ def test_elements_of_folders_are_not_believed(element: Any, tmp_path: Path) -> N
     where.write_text(json.dumps(json.loads(where.read_text()) | {"element": element}))
     with pytest.raises(LayoutError, match=r"relayout\.json: element is the name of a NumPy type of 16 bits"):
         rl.open(tmp_path / "y.chunks")
+
+
+# -- zstd without the package's coroutines ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"compressors": [zarr.codecs.ZstdCodec(level=7, checksum=True)]},
+        {"zarr_format": 2},
+        {"zarr_format": 2, "compressors": [numcodecs.Zstd(level=3)]},
+    ],
+    ids=["3", "3 with a checksum", "2", "2 of level 3"],
+)
+def test_zstd_alone_is_what_the_package_makes_of_it(options: dict[str, Any], tmp_path: Path) -> None:
+    x = numbers(*DIMS)
+    stored = rl.open(make(tmp_path / "x.zarr", x, **options), format="nchw").stored
+    assert stored._zstd is not None
+    for chunk in stored.grid:
+        path = tmp_path / "x.zarr" / stored.name(chunk)
+        encoded = np.frombuffer(path.read_bytes(), np.uint8)
+        found = stored.read(chunk)
+        assert (found == stored._decoded(encoded, chunk)).all()
+        fast, slow = (np.concatenate([np.frombuffer(part, np.uint8) for part in made])
+                      for made in (stored.encode(found), stored._encoded(found)))  # fmt: skip
+        assert (fast == slow).all()
+
+
+def test_zstd_of_several_frames_is_left_to_the_package(tmp_path: Path) -> None:
+    """And so is what is damaged."""
+    x = numbers(4, 6)
+    stored = rl.open(make(tmp_path / "x.zarr", x, (4, 6)), format="ab").stored
+    path = tmp_path / "x.zarr" / stored.name((0, 0))
+    data, zstd = x.tobytes(), numcodecs.Zstd(1)
+    path.write_bytes(zstd.encode(data[:40]) + zstd.encode(data[40:]))
+    assert stored.read((0, 0)).tobytes() == data
+    for wrong in (zstd.encode(data[:40]), zstd.encode(data + data), zstd.encode(data)[:-9], b"", b"x" * 99):
+        path.write_bytes(wrong)
+        with pytest.raises(LayoutError, match=r"chunk \[0, 0\] of .* is damaged"):
+            stored.read((0, 0))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compressors": None},
+        {"compressors": [zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()]},
+        {"filters": [zarr.codecs.TransposeCodec(order=(3, 2, 1, 0))]},
+        {"serializer": zarr.codecs.BytesCodec(endian="big")},
+        {"shards": (4, 16, 9, 8)},
+        {"zarr_format": 2, "order": "F"},
+        {"zarr_format": 2, "filters": [numcodecs.Delta("<f4")]},
+    ],
+    ids=lambda options: " ".join(options),
+)
+def test_zstd_among_others_is_not_alone(options: dict[str, Any], tmp_path: Path) -> None:
+    x = numbers(*DIMS)
+    lazy = rl.open(make(tmp_path / "x.zarr", x, **options), format="nchw")
+    assert lazy.stored._zstd is None
+    assert (lazy.numpy() == x).all()

@@ -28,7 +28,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -48,6 +48,7 @@ __all__ = [
     "compete",
     "problems",
     "resident",
+    "write_result",
     "write_source",
 ]
 
@@ -96,14 +97,16 @@ class Contestant(NamedTuple):
     options: Mapping[str, Any]
     here: bool
     """Whether it runs in this environment; the others have one of their own."""
-    copies: bool = False
-    """Whether it only copies the source, for comparison: what nobody can do without."""
+    copies: str = ""
+    """What it only copies, for comparison: the ``"source"``, or the ``"result"``; empty: it converts."""
 
 
 CONTESTANTS: Final = (
     # The bytes as they are, and chunks that are decoded and encoded again with the same codecs.
-    Contestant("copy of files", "with_copy.py", {"method": "files"}, True, copies=True),
-    Contestant("copy by codecs", "with_copy.py", {"method": "codecs"}, True, copies=True),
+    Contestant("copy of files", "with_copy.py", {"method": "files"}, True, copies="source"),
+    Contestant("copy by codecs", "with_copy.py", {"method": "codecs"}, True, copies="source"),
+    # The result in the same way. Elements in another order compress otherwise, and take another time for it.
+    Contestant("copy of result", "with_copy.py", {"method": "codecs"}, True, copies="result"),
     Contestant("Relayout", "with_relayout.py", {}, True),
     Contestant("Relayout on Dask", "with_relayout.py", {"engine": "dask"}, True),
     Contestant("rechunker", "with_rechunker.py", {}, False),
@@ -184,20 +187,43 @@ def _boxes(shape: Sequence[int], chunks: Sequence[int]) -> Iterator[tuple[tuple[
 
 def write_source(problem: Problem, path: Path, codec: str | None = None) -> None:
     """Write the array of a problem as a Zarr store of version 2; ``codec``: None, or ``"zstd"``."""
+    _write(path, problem.dims, problem.source_chunks, codec, lambda *box: _values(problem.dims, *box))
+
+
+def write_result(problem: Problem, path: Path, codec: str | None = None) -> None:
+    """Write what a conversion of the problem has to make, in the same way."""
+    _write(path, problem.shape, problem.chunks, codec, lambda *box: _expected(problem, *box))
+
+
+def _write(
+    path: Path,
+    shape: Sequence[int],
+    chunks: Sequence[int],
+    codec: str | None,
+    values: Callable[[Sequence[int], Sequence[int]], NDArray[np.float32]],
+) -> None:
     import zarr
     from numcodecs import Zstd
 
     made = zarr.create_array(
         path,
-        shape=problem.dims,
-        chunks=problem.source_chunks,
+        shape=tuple(shape),
+        chunks=tuple(chunks),
         dtype="f4",
         zarr_format=2,
         compressors=Zstd(1) if codec == "zstd" else None,
     )
-    for start, sizes in _boxes(problem.dims, problem.source_chunks):
-        place = tuple(slice(s, s + n) for s, n in zip(start, sizes, strict=True))
-        made[place] = _values(problem.dims, start, sizes)
+    for start, sizes in _boxes(shape, chunks):
+        made[tuple(slice(s, s + n) for s, n in zip(start, sizes, strict=True))] = values(start, sizes)
+
+
+def _expected(problem: Problem, start: Sequence[int], sizes: Sequence[int]) -> NDArray[np.float32]:
+    """A box of the result."""
+    order = range(len(problem.dims)) if problem.axes is None else problem.axes
+    back = [list(order).index(axis) for axis in range(len(problem.dims))]
+    values = _values(problem.dims, [start[k] for k in back], [sizes[k] for k in back])
+    turned: NDArray[np.float32] = values.transpose(tuple(order))
+    return turned
 
 
 def check(problem: Problem, path: Path, source: Path) -> str:
@@ -218,12 +244,9 @@ def check(problem: Problem, path: Path, source: Path) -> str:
     if found.compressors != wanted:
         by, theirs = (codecs or "nothing" for codecs in (found.compressors, wanted))
         return f"chunks compressed by {by}, those of the source by {theirs}"
-    order = range(len(problem.dims)) if problem.axes is None else problem.axes
-    back = [list(order).index(axis) for axis in range(len(problem.dims))]
     for start, sizes in _boxes(problem.shape, problem.chunks):
         values = found[tuple(slice(s, s + n) for s, n in zip(start, sizes, strict=True))]
-        expected = _values(problem.dims, [start[k] for k in back], [sizes[k] for k in back])
-        if not np.array_equal(values, expected.transpose(tuple(order))):
+        if not np.array_equal(values, _expected(problem, start, sizes)):
             return f"wrong elements in the chunk at {start}"
     return ""
 
@@ -251,7 +274,7 @@ def compete(
     problem, contestant
         Who, and what.
     source : Path
-        The store that :func:`write_source` has written.
+        The store that :func:`write_source` has written; for who copies the result, :func:`write_result`.
     folder : Path
         Where the result and everything in between goes; removed afterwards.
     memory : int
@@ -292,9 +315,11 @@ def _once(
     interpreter: str,
     patience: float,
 ) -> Outcome:
-    if contestant.copies:
+    if contestant.copies == "source":
         same = problem.formats[0], problem.formats[0]
         problem = problem._replace(axes=None, chunks=problem.source_chunks, formats=same)
+    elif contestant.copies:
+        problem = problem._replace(formats=(problem.formats[1], problem.formats[1]))
     task = {
         "source": str(source),
         "target": str(folder / "result.zarr"),

@@ -118,7 +118,6 @@ def scale(
                     chunks=problem.chunks,
                     codecs="same",
                     zarr_format=2,
-                    partial=False,  # as everywhere on Dask: tasks of several machines share no files
                     **room,
                 )
             except LayoutError as error:
@@ -128,7 +127,7 @@ def scale(
             with plan.start() as run:
                 running.run(run, scheduler=client, batch=batch)
                 for one in plan.passes:
-                    count = batch_size(one, workers) if batch is None else batch
+                    count = batch_size(plan, one, workers) if batch is None else batch
                     sizes += [len(numbers) for numbers in _cut(one.blocks.total, count)]
                 run.commit()
             seconds = time.perf_counter() - begin

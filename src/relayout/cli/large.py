@@ -149,11 +149,13 @@ def convert_store(
         lazy, target, dst_format, dtype=dtype, chunks=large.chunks, shards=large.shards, **room,
         codecs=large.codecs or "same", zarr_format=int(large.zarr_format or 3),
         missing=large.missing or "fill", axes=axes, normalise=normalise,
-        partial=large.engine != "dask", **found,
+        **found,
     )  # fmt: skip
     _check_room(large, plan)
+    # A time is among it, and rates are measured for that.
+    told = _told(lazy, plan) if output.json_to is not None else {}
     if large.dry_run:
-        output.json({**_told(lazy, plan), "done": False})
+        output.json({**told, "done": False})
         output.echo(plan.explain())
         return
     begin = time.perf_counter()
@@ -164,15 +166,15 @@ def convert_store(
         _engine(large)(run, progress=progress, **_options(large))
         run.commit()
     took = {"seconds": time.perf_counter() - begin, "resident": _resident()}
-    output.json({**_told(lazy, plan), "done": True, "resumed": run.resumed, "missing": run.missing, **took})
+    output.json({**told, "done": True, "resumed": run.resumed, "missing": run.missing, **took})
     _report(source, target, lazy, plan, run, output)
 
 
 def _begun(target: str) -> dict[str, int]:
-    """Memory and threads of the conversion that was begun, so that it is planned alike."""
+    """Memory, threads and the like of the conversion that was begun, so that it is planned alike."""
     from relayout.stores.run import begun
 
-    told, keys = begun(Path(target)), ("memory", "base", "threads", "workers")
+    told, keys = begun(Path(target)), ("memory", "base", "threads", "workers", "partial")
     return {key: told[key] for key in keys if isinstance(told.get(key), int)}
 
 
@@ -180,10 +182,11 @@ def _room(large: Large, threads: int | None, asked: dict[str, int]) -> dict[str,
     """What to plan with: as it was begun, as it was given, or what the workers have."""
     if large.engine != "dask" or large.scheduler is None:
         given = {"memory": large.memory, "threads": threads}
-        return {"memory": "2GB", **asked, **{key: value for key, value in given.items() if value}}
+        alone = {"memory": "2GB", "partial": large.engine != "dask"}
+        return {**alone, **asked, **{key: value for key, value in given.items() if value}}
     if asked:  # blocks must be the same; whether these workers have room for them is looked at later
-        return {**asked}
-    made: dict[str, int] = _dask("for_workers")(large.scheduler, large.memory)
+        return {"partial": False, **asked}
+    made: dict[str, Any] = _dask("for_workers")(large.scheduler, large.memory)
     return made if threads is None else {**made, "threads": threads}
 
 
@@ -194,7 +197,7 @@ def _check_room(large: Large, plan: Plan) -> None:
     if not large.resume or large.memory is None or large.engine != "dask" or large.scheduler is None:
         return
     part = _dask("for_workers")(large.scheduler, large.memory)["memory"]
-    needed = plan.base + max(one.memory for one in plan.passes)
+    needed = plan.fixed + max(one.memory for one in plan.passes)
     if needed > part:
         raise LayoutError(
             f"{large.memory} are {spelled_bytes(part)} for each worker, and the blocks that the conversion "

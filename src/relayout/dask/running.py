@@ -33,7 +33,7 @@ from dask.base import get_scheduler
 
 from relayout.errors import LayoutError, TooLarge, Unsupported, described, spelled_bytes
 from relayout.forking import lock
-from relayout.stores.batch import Batch, batch_size, batches, end_session, plan_of, run_batch
+from relayout.stores.batch import Batch, batch_size, batches, end_session, machine, plan_of, run_batch
 from relayout.stores.planning import BASE, as_bytes
 
 if TYPE_CHECKING:
@@ -133,10 +133,11 @@ def run(
     with _engine(scheduler, window, retries, patience) as engine:
         engine.check(max(one.memory for one in run.plan.passes))
         for one in run.plan.passes:
-            size = batch_size(one, engine.workers()) if batch is None else batch
+            size = batch_size(run.plan, one, engine.workers()) if batch is None else batch
+            run.prepare(one)
             recorder = _Recorder(run, progress)
             try:
-                engine.work(batches(run, one, size), run, one, recorder)
+                engine.work(batches(run, one, size, machine() if one.scatter else ""), run, one, recorder)
             finally:
                 end_session(run)
                 recorder.flush()
@@ -171,11 +172,12 @@ def worker_threads(scheduler: Any = None) -> int:
 
 def for_workers(
     scheduler: Any = None, memory: int | str | None = None, *, patience: float = PATIENCE
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """Ask the workers of a cluster what a conversion that they run is to be planned with.
 
     Each worker says how many threads it has, how much memory it may take, and what its process takes already
-    with all that a block needs loaded and compiled.
+    with all that a block needs loaded. On other machines that is the compiler, too; on this one kernels are
+    on the disk before a worker asks for them.
 
     Parameters
     ----------
@@ -192,7 +194,8 @@ def for_workers(
     dict
         Options of :func:`relayout.stores.plan`: ``memory`` and ``base`` in bytes and ``threads``, of one
         worker (of different ones the least memory, and the most of the others), and how many ``workers``
-        there are.
+        there are; and ``partial``, whether they may write parts of the same files, as all of them are on this
+        machine.
 
     Raises
     ------
@@ -233,7 +236,13 @@ def for_workers(
             f"worker {named} may use {spelled_bytes(each)}, {USABLE:.0%} of its memory limit, and its "
             f"process {takes}: give the workers more"
         )
-    return {"memory": each, "base": base, "threads": max(one.threads for one in found), "workers": len(found)}
+    return {
+        "memory": each,
+        "base": base,
+        "threads": max(one.threads for one in found),
+        "workers": len(found),
+        "partial": all(one.here for one in found),
+    }
 
 
 class _Process(NamedTuple):
@@ -245,6 +254,8 @@ class _Process(NamedTuple):
     """Bytes that it may take all in all; 0: any number."""
     taken: int
     """Bytes that it takes before it has a block."""
+    here: bool = False
+    """Whether it runs on this machine."""
 
 
 class _Recorder:
@@ -299,7 +310,10 @@ class _Cluster:
             if time.monotonic() - lonely > self.patience:
                 raise LayoutError(self._lonely())
             time.sleep(0.1)
-        answers = self.client.run(_measured, on_error="return")
+        with lock():
+            from relayout.reorder.ready import kernels_folder, make_ready
+        make_ready(compiler=False)  # the kernels of that are on the disk now
+        answers = self.client.run(_measured, machine(), kernels_folder(), on_error="return")
         for name, answer in answers.items():
             if isinstance(answer, BaseException):
                 raise LayoutError(
@@ -307,13 +321,13 @@ class _Cluster:
                     "workers need Relayout in the same version as here"
                 ) from answer
         return [
-            _Process(name, threads, int(USABLE * limit), taken)
-            for name, (threads, limit, taken) in answers.items()
+            _Process(name, threads, int(USABLE * limit), taken, here)
+            for name, (threads, limit, taken, here) in answers.items()
         ]
 
     def work(self, several: Iterator[Batch], run: Run, one: Pass, recorder: _Recorder) -> None:
         """Do batches: as many as the window has room for are known to the scheduler."""
-        places = max(1, (run.plan.memory - run.plan.base) // max(1, one.memory))
+        places = max(1, (run.plan.memory - run.plan.fixed) // max(1, one.memory))
         ended: SimpleQueue[Future] = SimpleQueue()
         waiting: set[Future] = set()
         try:
@@ -402,18 +416,20 @@ class _Cluster:
                 raise LayoutError(_too_small(name, limit, used, memory))
 
 
-def _measured(dask_worker: Any) -> tuple[int, int, int]:
-    """Threads, memory limit (0: none) and resident set of a worker that is ready for a block.
+def _measured(asking: str, folder: str, dask_worker: Any) -> tuple[int, int, int, bool]:
+    """Threads, memory limit (0: none) and resident set of a worker that is ready for a block, and whether it
+    is on the machine that asks.
 
     Dask passes the worker.
     """
+    here = machine() == asking
     with lock():  # what a block needs
-        from relayout.reorder.ready import make_ready
+        from relayout.reorder.ready import kernels_folder, make_ready
         from relayout.stores import task, zarr  # noqa: F401
     with contextlib.suppress(Unsupported):
         zarr.package()
-    make_ready()
-    return dask_worker.state.nthreads, _limit(dask_worker), _resident()
+    make_ready(compiler=not here or not folder or folder != kernels_folder())
+    return dask_worker.state.nthreads, _limit(dask_worker), _resident(), here
 
 
 def _limit(worker: Any) -> int:
@@ -494,7 +510,7 @@ class _Local:
     def processes(self) -> list[_Process]:
         """What runs blocks here: a process or several, which take what any process of ours takes."""
         alone = self.name != "processes"
-        return [_Process("here", self.threads(), 0, BASE - SPARE)] * (1 if alone else self.workers())
+        return [_Process("here", self.threads(), 0, BASE - SPARE, True)] * (1 if alone else self.workers())
 
     def workers(self) -> int:
         """How many tasks run at a time."""

@@ -26,6 +26,7 @@ __all__ = [
     "Identity",
     "SharedMap",
     "flush",
+    "is_mapped",
     "map_and_identify",
     "map_for_reading",
     "map_for_writing",
@@ -39,6 +40,9 @@ Bytes = NDArray[np.uint8]
 
 class SharedMap(mmap.mmap):
     """A shared map of a file, made by this module: the file has its pages, or will get them."""
+
+    identity: Identity | None = None
+    """Which file that is, where it is known."""
 
 
 class Identity(NamedTuple):
@@ -96,10 +100,20 @@ def map_for_writing(file: BinaryIO) -> Bytes:
     return _mapped(file, os.fstat(file.fileno()).st_size, mmap.ACCESS_WRITE)
 
 
-def map_offset(data: NDArray[Any]) -> int | None:
-    """Where in its file a mapped array begins, in bytes; None: this module has not mapped it."""
+def is_mapped(data: NDArray[Any]) -> bool:
+    """Whether this module has mapped an array, whatever file it is of."""
+    return _map_of(data) is not None
+
+
+def map_offset(data: NDArray[Any], path: Path) -> int | None:
+    """Where in a file an array begins, in bytes; None: this module has not mapped it, or from another file.
+
+    What is compressed in a file is unpacked to another one, and mapped from there.
+    """
     source = _map_of(data)
-    if source is None:
+    if source is None or source.identity is None:
+        return None
+    if not source.identity.is_same_file(Identity.of(os.stat(path))):
         return None
     return int(data.ctypes.data - np.frombuffer(source, np.uint8).ctypes.data)
 
@@ -121,7 +135,9 @@ def release(data: NDArray[Any]) -> None:
 def _mapped(file: BinaryIO, size: int, access: int) -> Bytes:
     if size == 0:  # an empty map is an error
         return np.empty(0, np.uint8)
-    return np.frombuffer(SharedMap(file.fileno(), size, access=access), np.uint8)
+    made = SharedMap(file.fileno(), size, access=access)
+    made.identity = Identity.of(os.fstat(file.fileno()))
+    return np.frombuffer(made, np.uint8)
 
 
 def _map_of(data: NDArray[Any]) -> SharedMap | None:

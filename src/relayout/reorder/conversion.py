@@ -139,12 +139,23 @@ class Conversion:
 
     @classmethod
     def settled(
-        cls, src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, threads: int | None
+        cls,
+        src: MemoryDesc,
+        dst: MemoryDesc,
+        attributes: Attributes,
+        threads: int | None,
+        fixed: bool = False,
     ) -> Conversion:
-        """A plan with attributes as they are, of which some may be neutral and take part all the same."""
+        """A plan with attributes as they are, of which some may be neutral and take part all the same.
+
+        A ``fixed`` one stays as it is, so that no call loads the compiler: it takes the schedule that earlier
+        contests have found, or the estimate, and its checks are not made machine code.
+        """
         made = cls.uncompiled(src, dst, "position").with_attributes(attributes)
         made.threads = threads
         made.compile()
+        if fixed:
+            made._trial, made._calls = None, OFTEN
         return made
 
     @property

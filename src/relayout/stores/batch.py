@@ -30,6 +30,7 @@ for all of them.
 from __future__ import annotations
 
 import pickle
+import platform
 import secrets
 from collections.abc import Iterator
 from functools import lru_cache
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from relayout.stores.run import Run
     from relayout.stores.task import Done
 
-__all__ = ["Batch", "Superseded", "batch_size", "batches", "end_session", "plan_of", "run_batch"]
+__all__ = ["Batch", "Superseded", "batch_size", "batches", "end_session", "machine", "plan_of", "run_batch"]
 
 SESSION: Final = "session"
 SECONDS: Final = 1.0
@@ -71,9 +72,12 @@ class Batch(NamedTuple):
     """The word that the destination has for the run that the batch belongs to."""
     numbers: tuple[int, ...]
     """The tasks' numbers."""
+    machine: str = ""
+    """The machine whose processes may do them (:func:`machine`), where they write parts of the same files;
+    empty: any."""
 
 
-def batches(run: Run, one: Pass, size: int | None = None) -> Iterator[Batch]:
+def batches(run: Run, one: Pass, size: int | None = None, where: str = "") -> Iterator[Batch]:
     """Cut what is left of a pass into batches, lazily, and begin a session for them.
 
     Batches of earlier calls for the same destination are void from then on.
@@ -86,18 +90,22 @@ def batches(run: Run, one: Pass, size: int | None = None) -> Iterator[Batch]:
         One of ``run.plan.passes``; all of a pass must be recorded before the next one begins.
     size : int, optional
         Blocks in a batch. Without it as many as are predicted to take a second.
+    where : str
+        The machine whose processes do them, if that is one: :func:`machine`. Tasks that write parts of the
+        same files are for one machine, since network file systems keep whole pages of a file.
 
     Raises
     ------
     LayoutError
-        The size is less than 1, or tasks write parts of the same files.
+        The size is less than 1, or tasks write parts of the same files and no machine is named.
     """
-    if one.scatter:
+    if one.scatter and not where:
         raise LayoutError(
             "this plan has tasks that write parts of the same files, which machines that share a network "
-            "file system must not; plan with partial=False"
+            "file system must not; plan with partial=False, or say that all processes are here: "
+            "where=stores.batch.machine()"
         )
-    count = batch_size(one) if size is None else size
+    count = batch_size(run.plan, one) if size is None else size
     if count < 1:
         raise LayoutError(f"a batch has 1 block or more, not {count}")
     word = secrets.token_hex(8)
@@ -107,16 +115,19 @@ def batches(run: Run, one: Pass, size: int | None = None) -> Iterator[Batch]:
     def cut() -> Iterator[Batch]:
         left = iter([*run.pending(one)])
         while numbers := tuple(islice(left, count)):
-            yield Batch(plan, word, numbers)
+            yield Batch(plan, word, numbers, where if one.scatter else "")
 
     return cut()
 
 
-def batch_size(one: Pass, workers: int = 1) -> int:
+def batch_size(plan: Plan, one: Pass, workers: int = 1) -> int:
     """How many blocks of a pass make a batch: of about a second, and several for each worker."""
     total = one.blocks.total
-    each = max(one.seconds / max(1, total), 1e-6)
-    return max(1, min(int(SECONDS / each), total // (SHARE * workers)))
+    most = total // (SHARE * workers)
+    if most <= 1:
+        return 1
+    each = max(one.seconds(plan.rates) / max(1, total), 1e-6)
+    return max(1, min(int(SECONDS / each), most))
 
 
 def end_session(run: Run) -> None:
@@ -137,8 +148,13 @@ def run_batch(batch: Batch) -> list[Done]:
     Superseded
         The run that the batch belongs to has ended.
     LayoutError, OSError
-        A block can't be converted; those before it are.
+        A block can't be converted; those before it are. Or the batch is for another machine.
     """
+    if batch.machine and batch.machine != machine():
+        raise LayoutError(
+            "these blocks write parts of the same files, and processes of another machine do so, too; begin "
+            "again with partial=False (--force), or with workers of one machine"
+        )
     plan = plan_of(batch)
     result = []
     with reused():
@@ -147,6 +163,20 @@ def run_batch(batch: Batch) -> list[Done]:
             result.append(plan.task(number).run())
     sync_files(name for done in result for name in done.files)
     return [done._replace(files=()) for done in result]
+
+
+@lru_cache(maxsize=1)
+def machine() -> str:
+    """What tells this machine from others, for as long as it runs: processes that say the same see the same
+    pages of files.
+
+    >>> machine() == machine() != ""
+    True
+    """
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:  # other systems than Linux
+        return platform.node() or "here"
 
 
 def plan_of(batch: Batch) -> Plan:

@@ -26,7 +26,7 @@ import numpy as np
 from relayout.stores.store import Bytes
 from relayout.tensor import ALIGNMENT, address, aligned
 
-__all__ = ["given_back", "reused", "taken"]
+__all__ = ["PAGE", "given_back", "reused", "taken"]
 
 
 PAGE: Final = 4096

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from relayout import files
-from relayout.errors import LayoutError, Unsupported
-from relayout.exchange.mapped import map_offset
+from relayout.errors import LayoutError, Unsupported, spelled_bytes
+from relayout.exchange.mapped import Identity, is_mapped, map_offset, release
 from relayout.files.arrays import physical_shape
 from relayout.stores.buffers import taken
 from relayout.stores.files import ChunkFile, check_unchanged
@@ -49,6 +50,30 @@ def rows(shape: Sequence[int], width: int, most: int = PART) -> tuple[int, ...]:
     return tuple(chunk)
 
 
+class _Unpacked:
+    """An array that can't be read in parts, once for all who have the file open."""
+
+    def __init__(self, tensor: Tensor, foreign: str | None) -> None:
+        self.tensor, self.foreign = tensor, foreign
+
+
+_UNPACKED: Final[WeakValueDictionary[tuple[Identity, Address], _Unpacked]] = WeakValueDictionary()
+
+
+def _read(address: Address) -> tuple[Tensor, str | None]:
+    """The array of a file, and what NumPy calls its elements if they are none of ours."""
+    path, details, name = Path(address.path), address.details, address.name or None
+    foreign = files.foreign_element(path, name) if details.get("dtype") is None else None
+    tensor = files.read(
+        path,
+        details.get("format"),
+        dims=details.get("dims"),
+        dtype=details.get("dtype") if foreign is None else CARRIERS[8 * np.dtype(foreign).itemsize],
+        name=name,
+    )
+    return tensor, foreign
+
+
 class File:
     """An array in a file; see :class:`relayout.stores.store.Stored` for what it does. It is read only."""
 
@@ -56,15 +81,9 @@ class File:
         self.address = address
         self.path = Path(address.path)
         self._identity = os.stat(self.path)
-        details, name = address.details, address.name or None
-        foreign = files.foreign_element(self.path, name) if details.get("dtype") is None else None
-        tensor = files.read(
-            self.path,
-            details.get("format"),
-            dims=details.get("dims"),
-            dtype=details.get("dtype") if foreign is None else CARRIERS[8 * np.dtype(foreign).itemsize],
-            name=name,
-        )
+        key = (Identity.of(self._identity), address)
+        kept = _UNPACKED.get(key)
+        tensor, foreign = _read(address) if kept is None else (kept.tensor, kept.foreign)
         self.desc = tensor.desc
         shape = physical_shape(self.desc)
         if shape is None:
@@ -73,14 +92,30 @@ class File:
                 "it can't "
                 "be read in runs of rows; convert it as a file"
             )
-        self._begin = map_offset(tensor.buffer)
-        self._kept: Tensor | None = tensor if self._begin is None else None
+        self._begin = map_offset(tensor.buffer, self.path)
+        self._kept: _Unpacked | None = None
+        self.held, self.note = 0, ""
+        if self._begin is None:
+            self._kept = _UNPACKED[key] = kept or _Unpacked(tensor, foreign)
+            self._keep(tensor)
         self.width = self.desc.dtype.bits // 8
         self.chunks = rows(shape, self.width)
         self.grid = Grid(shape, self.chunks)
         self.element, self.fill, self.codecs = foreign or self.desc.dtype.name, b"", ""
         self.plain, self.header = self._begin is not None, b""
         self._strides = [self.width * prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+    def _keep(self, tensor: Tensor) -> None:
+        """Say what is taken by an array that is not read in parts."""
+        size = tensor.buffer.size
+        if not is_mapped(tensor.buffer):
+            self.held = size
+        if size > PART:
+            where = "into memory, which counts" if self.held else "to a temporary file"
+            self.note = (
+                f"{self.address.spelled} is compressed and can't be read in parts: all of it, "
+                f"{spelled_bytes(size)}, is unpacked {where}, in each process that reads it"
+            )
 
     def read(self, chunk: Index, newest: int = 0) -> Bytes | None:
         """The bytes of a chunk."""
@@ -89,7 +124,8 @@ class File:
         size = self.width * prod(stop - start for start, stop in box)
         out = taken(self.width * prod(self.chunks))
         if self._kept is not None:
-            out[:size] = self._kept.buffer[first : first + size]
+            out[:size] = self._kept.tensor.buffer[first : first + size]
+            release(self._kept.tensor.buffer)  # of the file that it was unpacked to, where there is one
             return out
         assert self._begin is not None
         with self.path.open("rb", buffering=0) as file:

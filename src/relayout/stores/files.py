@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -16,7 +17,7 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.exchange.mapped import open_regular
 from relayout.files.atomic import naming
-from relayout.stores.buffers import taken
+from relayout.stores.buffers import PAGE, given_back, taken
 from relayout.stores.store import Bytes, Fingerprint, SourceChanged, digest
 from relayout.tensor import aligned
 
@@ -43,11 +44,12 @@ _PART: Final = re.compile(r"\..+\.[0-9a-f]{12}\.part")
 """What a file is called while it is being written."""
 
 
-def read_whole(path: Path, newest: int, most: int, *, varying: bool = False) -> Bytes | None:
+def read_whole(path: Path, newest: int, most: int, *, varying: bool = False, usual: int = 0) -> Bytes | None:
     """The bytes of a file, in a buffer that can be :func:`given back <.buffers.given_back>`; None: no file.
 
     ``varying`` files are of any size, as compressed ones are: they get a buffer of their own, as one that is
-    kept for each size that was ever read would be more and more memory.
+    kept for each size that was ever read would be more and more memory. Those of up to ``usual`` bytes get
+    one of that size all, which can be kept.
 
     Raises
     ------
@@ -67,7 +69,9 @@ def read_whole(path: Path, newest: int, most: int, *, varying: bool = False) -> 
                     f"{path} has {status.st_size} bytes, which is more than the {most} that a chunk of this "
                     "array can take"
                 )
-            data = aligned(status.st_size, zeroed=False) if varying else taken(status.st_size)
+            size = status.st_size
+            own = varying and size > usual
+            data = aligned(size, zeroed=False) if own else taken(usual if varying else size)[:size]
             got = 0
             while got < data.size:  # the system reads 2 GiB at most
                 more = file.readinto(data[got:].data)
@@ -176,12 +180,13 @@ asked of the host, which took eight times as long as to copy it."""
 DIRECT: Final = 256 << 10
 """Bytes from which on what begins on a page is written past the system's memory, if that is asked for."""
 
-PAGE: Final = 4096
 _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 _NEW: Final[int] = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
-def write_whole(path: Path, parts: Iterable[Any], direct: bool = False, *, lasting: bool = False) -> None:
+def write_whole(
+    path: Path, parts: Iterable[Any], direct: bool = False, *, header: bytes = b"", lasting: bool = False
+) -> None:
     """Write a file, whole or not at all: under another name, then renamed.
 
     Parameters
@@ -194,6 +199,8 @@ def write_whole(path: Path, parts: Iterable[Any], direct: bool = False, *, lasti
         Write past the system's memory of files, where the file system can: what nobody reads soon need not
         be copied there, and drives nothing else out. Only what begins and ends on pages is; the rest follows
         in the usual way.
+    header : bytes
+        What stands before the parts.
     lasting : bool
         Bring it to the disk before it gets its name, so that no power failure leaves an empty file of that
         name.
@@ -203,6 +210,7 @@ def write_whole(path: Path, parts: Iterable[Any], direct: bool = False, *, lasti
     OSError
         It can't be written. What was there before is as it was.
     """
+    first = [_on_page(header)] if header else []
     part = path.parent / f".{path.name}.{secrets.token_hex(6)}.part"
     with naming(path):
         try:
@@ -213,11 +221,12 @@ def write_whole(path: Path, parts: Iterable[Any], direct: bool = False, *, lasti
     past = direct and _past(handle, True)
     try:
         try:
-            for data in parts:  # which may read another file, and fail with that one's name
+            for data in chain(first, parts):  # which may read another file, and fail with that one's name
                 left = memoryview(data).cast("B")
                 with naming(path):
                     if past:
-                        left = left[_written_past(handle, left) :]
+                        least = PAGE if first and data is first[0] else DIRECT
+                        left = left[_written_past(handle, left, least) :]
                         past = not left or _past(handle, False)
                     while len(left):
                         left = left[os.write(handle, left[:AT_ONCE]) :]
@@ -232,6 +241,9 @@ def write_whole(path: Path, parts: Iterable[Any], direct: bool = False, *, lasti
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+    finally:
+        for data in first:
+            given_back(data)
 
 
 def _past(handle: int, on: bool) -> bool:
@@ -246,10 +258,17 @@ def _past(handle: int, on: bool) -> bool:
     return on
 
 
-def _written_past(handle: int, data: memoryview) -> int:
+def _on_page(data: bytes) -> Bytes:
+    """The same bytes where a page begins."""
+    made = taken(len(data))
+    made[:] = np.frombuffer(data, np.uint8)
+    return made
+
+
+def _written_past(handle: int, data: memoryview, least: int) -> int:
     """Write what can be written past the system's memory; how many bytes that was."""
     done, size = 0, len(data) // PAGE * PAGE
-    if size < DIRECT or np.frombuffer(data, np.uint8).ctypes.data % PAGE:
+    if size < least or np.frombuffer(data, np.uint8).ctypes.data % PAGE:
         return 0
     try:
         while done < size and done % PAGE == 0:

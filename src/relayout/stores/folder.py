@@ -18,7 +18,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +36,9 @@ from relayout.files.descriptor import (
 from relayout.files.elements import by_dtype
 from relayout.files.spelling import spelled
 from relayout.layout.layout import MAX_ELEMENTS
+from relayout.stores.buffers import PAGE
 from relayout.stores.files import (
+    DIRECT,
     ChunkFile,
     fingerprint,
     names_chunk,
@@ -54,8 +55,12 @@ __all__ = ["DESCRIPTION", "Folder"]
 
 DESCRIPTION: Final = "relayout.json"
 
+LENGTH_AT: Final = 8
+"""Where an npy file of version 1.0 says how long its header is, in two bytes: behind magic and version."""
+
 MOST_HEADER: Final = 4096
-"""Bytes of the header of an npy file that are read; those of numbers take about a hundred."""
+"""Bytes of the header of an npy file that are read; those of numbers take about a hundred, and a page at most
+where we have written them."""
 
 
 class Folder:
@@ -86,8 +91,9 @@ class Folder:
         self._descr = self._named(self.element)
         self.fill = b""
         self.codecs = ""
-        self.plain, self.header = True, self._header()
         self.nbytes = prod(self.chunks) * (self.desc.dtype.bits // 8)
+        self.plain, self.header = True, self._header()
+        self.held, self.note = 0, ""
         if self.nbytes > MAX_ELEMENTS // 8:
             raise TooLarge(f"{where}: chunks {list(self.chunks)} are larger than any file")
 
@@ -181,13 +187,22 @@ class Folder:
         return [self.header, data]
 
     def _header(self) -> bytes:
-        """What stands before the elements."""
+        """What stands before the elements.
+
+        Of large chunks it fills a page, with the spaces that the format allows: then the elements can be
+        written past the system's memory.
+        """
         if self.kind == "bin":
             return b""
         header = io.BytesIO()
         told = {"descr": self._descr, "fortran_order": False, "shape": self.chunks}
         np.lib.format.write_array_header_1_0(header, told)
-        return header.getvalue()
+        made = header.getvalue()
+        if self.nbytes < DIRECT:
+            return made
+        length = PAGE - LENGTH_AT - 2
+        text = made[LENGTH_AT + 2 : -1].ljust(length - 1) + b"\n"
+        return made[:LENGTH_AT] + length.to_bytes(2, "little") + text
 
     def write(self, chunk: Index, data: Bytes) -> str:
         """Write a chunk."""
@@ -196,7 +211,8 @@ class Folder:
     def write_parts(self, chunk: Index, parts: Iterable[Bytes]) -> str:
         """Write a chunk from its parts."""
         path = self._path(chunk)
-        write_whole(path, chain([self.header], parts))
+        # Files of bytes alone are intermediate stores mostly, which are read again soon.
+        write_whole(path, parts, self.kind == "npy" and self.nbytes >= DIRECT, header=self.header)
         return str(path)
 
     def stored_bytes(self, chunk: Index) -> int:

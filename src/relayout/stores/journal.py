@@ -2,7 +2,7 @@
 
 ::
 
-    out.zarr/.relayout/journal      relayout journal 2 3f9c...      the plan that it belongs to
+    out.zarr/.relayout/journal      relayout journal 3 3f9c...      the plan that it belongs to
                                     0:65536
                                     2:65536                         a task, and the bytes of its files
                                     1:65536 7:16384
@@ -42,7 +42,7 @@ __all__ = ["Journal", "count_done", "nobody_at_work", "sync_files", "sync_folder
 MOST_COUNTED: Final = 64 << 20
 """Bytes of a journal that are read for a message."""
 
-HEADER: Final = "relayout journal 2 "
+HEADER: Final = "relayout journal 3 "
 
 
 class Journal:

@@ -5,7 +5,7 @@ others wrote asks here first:
 
 ====================  ==================================================================================
 zstd                  the header of each frame says it; if it does not, blocks are counted, of which each
-                      decodes to 128 KiB at most
+                      decodes to 128 KiB at most; and of neither there may be endless numbers that are empty
 blosc, lz4            the header says it
 gzip, zlib,           nothing says it that could be believed: they are decoded here, and no further than
 bz2, lzma             the limit
@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from relayout.errors import LayoutError, spelled_bytes
 
-__all__ = ["decoded_within", "room"]
+__all__ = ["decoded_within", "room", "zstd_size"]
 
 FACTOR: Final = 4
 """How many times the bytes of its elements a chunk may decode to on the way: filters may widen elements."""
@@ -40,6 +40,11 @@ COUNTED: Final = 16
 
 MOST_STREAMS: Final = 1000
 """Streams one behind the other in a chunk; honest chunks have one."""
+
+SMALLEST: Final = 1 << 10
+"""Bytes that blocks of zstd decode to on average, at least, beside :data:`MOST_STREAMS` that may be empty.
+Those of an honest chunk are of 128 KiB each but for the last, or of what a program writes before it flushes.
+A megabyte of empty ones would be a third of a million, which take long to look at and hold nothing."""
 
 ZSTD_MAGIC: Final = 0xFD2FB528
 ZSTD_SKIPPABLE: Final = 0x184D2A50
@@ -111,15 +116,41 @@ def decoded_within(
 # -- what says it -------------------------------------------------------------------------------------------
 
 
+def zstd_size(data: memoryview, most: int) -> int | None:
+    r"""Bytes that a chunk decodes to which is one frame of zstd; None: it is several, or does not say it.
+
+    Raises
+    ------
+    LayoutError
+        It is cut into more blocks than a chunk of ``most`` bytes can be.
+
+    Examples
+    --------
+    >>> zstd_size(memoryview(b"(\xb5/\xfd \x02\x11\x00\x00ab"), 2)
+    2
+    """
+    said, unsaid, frames, end = _frames(data, most)
+    return said if frames == 1 and not unsaid and end == len(data) else None
+
+
 def _zstd(data: memoryview, most: int) -> int:
     """Bytes of all frames: those that the headers say, and of frames that say nothing the most that they may
     have, divided by COUNTED.
     """
-    at = claimed = counted = 0
+    said, unsaid, _, _ = _frames(data, most)
+    return said + unsaid // COUNTED
+
+
+def _frames(data: memoryview, most: int) -> tuple[int, int, int, int]:
+    """Of the frames of zstd the bytes that their headers say, and those of the others at most; how many there
+    are, and where they end. It is not looked further once it is clear that they are too much.
+    """
+    at = claimed = counted = pieces = frames = 0
     while at + 4 <= len(data):
-        magic = _number(data, at, 4)
+        magic, pieces = _number(data, at, 4), _one_more(pieces, most)
         if magic & 0xFFFFFFF0 == ZSTD_SKIPPABLE:
             at += 8 + _number(data, at + 4, 4)
+            frames += 1
             continue
         if magic != ZSTD_MAGIC or at + 5 > len(data):
             break
@@ -128,20 +159,31 @@ def _zstd(data: memoryview, most: int) -> int:
         begin = at + 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]
         size = (single, 2, 4, 8)[descriptor >> 6]
         claimed += _number(data, begin, size) + (256 if size == 2 else 0)
+        frames += 1
         at = begin + size
         last = False
         while not last and at + 3 <= len(data):
-            block = _number(data, at, 3)
+            block, pieces = _number(data, at, 3), _one_more(pieces, most)
             last, kind, length = bool(block & 1), block >> 1 & 3, block >> 3
             if not size:
                 counted += ZSTD_BLOCK if kind == 2 else length
             at += 3 + (1 if kind == 1 else length)
             if counted > COUNTED * most:
-                return claimed + counted
+                return claimed, COUNTED * counted, frames, at
         if claimed > most:
             break
         at += 4 * (descriptor >> 2 & 1)
-    return claimed + counted // COUNTED
+    return claimed, counted, frames, at
+
+
+def _one_more(pieces: int, most: int) -> int:
+    """Count frames and blocks."""
+    if pieces == MOST_STREAMS + most // SMALLEST:
+        raise LayoutError(
+            f"zstd: it is cut into more than {pieces} frames and blocks, and such a chunk can hold "
+            f"{spelled_bytes(most)} at most, which is less than {spelled_bytes(SMALLEST)} in each"
+        )
+    return pieces + 1
 
 
 def _number(data: memoryview, at: int, size: int) -> int:

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise, product
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.reorder.attributes import Attributes
@@ -24,6 +25,11 @@ from relayout.stores.grid import Box, Cells, Index, intersection
 from relayout.stores.store import Bytes
 
 __all__ = ["Mover", "Piece", "pieces"]
+
+MOST_CONVERSIONS: Final = 256
+"""Reorders that are kept; a conversion has a few, for pieces within the array and at its ends."""
+
+_CONVERSIONS: Final[dict[tuple[MemoryDesc, MemoryDesc, Attributes], Conversion]] = {}
 
 
 def pieces(source: Cells, source_cell: Index, target: Cells, target_cell: Index, block: Box) -> Iterator[Box]:
@@ -77,9 +83,23 @@ def _view(desc: MemoryDesc, box: Box) -> tuple[MemoryDesc, int, int]:
     )
 
 
-@lru_cache(maxsize=256)
 def _conversion(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes) -> Conversion:
-    return Conversion.settled(src, dst, attributes, 1)  # the threads are ours: one a task
+    """A reorder of such pieces, planned and compiled once, however many threads ask for it at a time."""
+    found = _CONVERSIONS.get((src, dst, attributes))
+    return _made(src, dst, attributes) if found is None else found
+
+
+@locked
+def _made(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes) -> Conversion:
+    key = src, dst, attributes
+    found = _CONVERSIONS.get(key)
+    if found is None:
+        while len(_CONVERSIONS) >= MOST_CONVERSIONS:
+            del _CONVERSIONS[next(iter(_CONVERSIONS))]
+        # The threads are ours: one a task. Contests would load the compiler in the middle of the work, in
+        # each worker of a cluster, and take longer than there is to gain from some gigabytes.
+        found = _CONVERSIONS[key] = Conversion.settled(src, dst, attributes, 1, fixed=True)
+    return found
 
 
 class Piece(NamedTuple):
@@ -121,6 +141,10 @@ class Mover:
             src, first, last = _view(self.source.desc, _within(piece, self.source.box(source_cell)))
             dst, begin, end = _view(self.target.desc, _within(piece, self.target.box(target_cell)))
             yield Piece(piece, src, first, last, dst, begin, end)
+
+    def prepare(self, piece: Piece) -> None:
+        """Have what converts such a piece planned and compiled."""
+        _conversion(piece.src, piece.dst, self.attributes.part(piece.box))
 
     def convert(self, piece: Piece, data: Bytes, out: Bytes) -> None:
         """Write a piece; both buffers are nothing but what it reaches over."""

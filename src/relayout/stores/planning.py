@@ -24,14 +24,15 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.format import Format
 from relayout.layout.layout import plain
 from relayout.reorder.attributes import Attributes
-from relayout.stores import rates as measuring
 from relayout.stores import search
+from relayout.stores.collected import PARTS
 from relayout.stores.folder import Folder
 from relayout.stores.grid import Cells, digit_names, stored_shape
 from relayout.stores.lazy import LazyTensor
 from relayout.stores.opening import open as open_store
-from relayout.stores.plans import Pass, Plan, Rates
-from relayout.stores.run import PARTS, WORK, Run
+from relayout.stores.plans import Pass, Plan
+from relayout.stores.rates import Rates
+from relayout.stores.run import WORK, Run
 from relayout.stores.store import Address, Fingerprint
 from relayout.stores.task import Schedule
 from relayout.stores.zarr import Zarr, new_metadata
@@ -143,7 +144,8 @@ def plan(
     axes, normalise, **attributes
         What becomes of the values, and how axes are matched, as :func:`relayout.files.convert` takes it.
     rates : Rates, optional
-        What predicted times are made of; without them they are measured on some chunks of the source.
+        What predicted times are made of; without them they are measured on some chunks of the source, as soon
+        as somebody asks for a time.
     passes : int, optional
         1 or 2, if it is not to be chosen.
     partial : bool
@@ -197,21 +199,21 @@ def plan(
     room, base = as_bytes(memory), BASE if base is None else _count("base", base)
     passes = None if passes is None else _count("passes", passes, 2)
     many = (os.cpu_count() or 1) + SPARE if threads is None else _count("threads", threads)
+    left = room - base - lazy.stored.held
     workers = _count("workers", workers)
     made_target = target.open()
     sides = lazy.cells, Cells(desc, made_target.chunks, made_target.plain)
     _check_uncut(*sides)
     between = str(Path(where, WORK, "between"))
-    chosen = _chosen(lazy, desc, sides, room - base, (many, workers), passes, partial)
+    chosen = _chosen(lazy, desc, sides, left, (many, workers), passes, partial)
     if chosen is None:
         parts = _without_shards(lazy)
         if parts is not None:  # chunk by chunk, which takes more requests
             lazy, sides = parts, (parts.cells, sides[1])
-            chosen = _chosen(lazy, desc, sides, room - base, (many, workers), passes, partial)
+            chosen = _chosen(lazy, desc, sides, left, (many, workers), passes, partial)
     if chosen is None:
-        raise _too_little(sides, room, base)
+        raise _too_little(sides, room, base + lazy.stored.held)
     count, shapes, middle = chosen
-    speeds = rates or measuring.measured(lazy.stored, made_target, Path(where).parent)
     stops: list[tuple[Address, Cells]] = [(lazy.address, sides[0]), (target, sides[1])]
     if middle is not None:
         told = {"create": Folder.create(middle.whole, middle.stored.chunks, "bin")}
@@ -230,16 +232,16 @@ def plan(
                 *((found.newest, complete) if first_pass else (0, True)),
                 *(shape.reads * a.stored_bytes, shape.writes * b.stored_bytes),
                 *(shape.reads, shape.runs or shape.writes),
-                *(shape.memory, shape.seconds(a, b, speeds)),
+                *(shape.memory, shape.reads + shape.writes),
                 collected[number] if shape.runs else "",
             )
         )
         first += shape.blocks
-    notes = [absent] if absent else []
+    notes = [note for note in (absent, lazy.stored.note) if note]
     count = min(count, max(1, *(shape.blocks for shape in shapes)))
     return Plan(
-        *(lazy.address, target, tuple(passing), found, room, base, count, speeds, tuple(notes), many),
-        workers,
+        *(lazy.address, target, tuple(passing), found, room, base, count, rates, tuple(notes), many),
+        *(workers, lazy.stored.held, partial),
     )
 
 
@@ -417,8 +419,10 @@ def _chosen(
         single = None if passes == 2 else search.fastest(source, target, most, at_once)
         if single is not None:
             offer(count, [single], None)
-            if single.reads == source.stored.total and passes is None:
-                continue  # everything is read and written once
+            if single.reads == source.stored.total and passes is None:  # everything is read and written once
+                if single.blocks >= at_once:
+                    break  # which fewer tasks at a time can't do better
+                continue
         if partial and passes != 2:
             parts = search.scattered(source, target, most, at_once)
             if parts is not None:

@@ -18,13 +18,15 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError, spelled_bytes
 from relayout.forking import lock
 from relayout.reorder.attributes import Attributes
+from relayout.stores import rates
 from relayout.stores.grid import Grid, size_of
+from relayout.stores.rates import Rates
 from relayout.stores.store import Address, Fingerprint, digest
 from relayout.stores.task import Task
 
@@ -32,25 +34,7 @@ if TYPE_CHECKING:
     from relayout.stores.run import Run
     from relayout.stores.task import Done
 
-__all__ = ["Pass", "Plan", "Rates"]
-
-
-@dataclass(frozen=True)
-class Rates:
-    """How fast a store is read and written, of one thread: what predicted times are made of."""
-
-    read: float
-    """Bytes of decoded chunks a second, from asking for the file to the decoded chunk."""
-    write: float
-    """Bytes of chunks a second, from the chunk in memory to the system's memory of the file."""
-    move: float
-    """Bytes that the reorder engine reads a second."""
-    request: float = 0.0005
-    """Seconds that a chunk takes besides, however small it is."""
-    disk: float = inf
-    """Bytes of chunks a second that the disk takes from all threads together, before they are encoded."""
-    measured: str = ""
-    """On what the figures were measured; empty: they are assumed."""
+__all__ = ["Pass", "Plan"]
 
 
 @dataclass(frozen=True)
@@ -78,10 +62,10 @@ class Pass:
     requests_written: int
     memory: int
     """Bytes that a task holds at the same time, at most."""
-    seconds: float
-    """Predicted time, of all tasks one after another in one thread."""
+    chunks: int
+    """Chunks read and written, each as often as it is; those that several tasks write parts of, once."""
     scatter: str = ""
-    """Where files are collected that several tasks write parts of (:mod:`.scatter`); empty: each chunk is
+    """Where files are collected that several tasks write parts of (:mod:`.collected`); empty: each chunk is
     written by one task. ``requests_written`` counts those parts."""
 
     @cached_property
@@ -97,6 +81,11 @@ class Pass:
     def elements(self, number: int) -> int:
         """How many elements a task converts."""
         return size_of(self.blocks.box(self.blocks.index(number - self.first)))
+
+    def seconds(self, rates: Rates) -> float:
+        """Predicted time, of all tasks one after another in one thread."""
+        runs = self.requests_written if self.scatter else 0
+        return rates.seconds(self.bytes_read, self.bytes_written, self.chunks, runs)
 
 
 @dataclass(frozen=True)
@@ -119,8 +108,9 @@ class Plan:
         How many tasks run at the same time in a process within that.
     workers : int
         How many such processes there are.
-    rates : Rates
-        What predicted times are made of.
+    given : Rates, optional
+        What predicted times are made of. Without it they are measured on chunks of the source when somebody
+        asks for a time, which takes up to a second; a conversion that just runs asks nobody.
     """
 
     source: Address
@@ -130,12 +120,16 @@ class Plan:
     memory: int
     base: int
     threads: int
-    rates: Rates
+    given: Rates | None = None
     notes: tuple[str, ...] = ()
     """What there is to know besides: missing chunks, say."""
     allowed: int = 0
     """How many tasks at a time there might have been; what is resumed is planned with the same number."""
     workers: int = 1
+    held: int = 0
+    """Bytes of the source that each process has in memory, since it can't be read in parts."""
+    partial: bool = True
+    """Whether several tasks might write parts of one file, whether they do or not."""
 
     @cached_property
     def key(self) -> str:
@@ -156,6 +150,15 @@ class Plan:
                 ),
             ]
         )
+
+    @property
+    def rates(self) -> Rates:
+        """What predicted times are made of: what was given, or what is measured when it is asked for."""
+        found: Rates | None = self.given or self.__dict__.get("_measured")
+        if found is None:
+            found = rates.measured(self.source.open(), self.target.open(), Path(self.target.path).parent)
+            self.__dict__["_measured"] = found  # no cached_property, which has a lock of its own
+        return found
 
     @property
     def total(self) -> int:
@@ -210,12 +213,18 @@ class Plan:
         many = self.threads * self.workers
         if self.workers == 1:
             many = min(many, os.cpu_count() or 1)
-        return sum(max(one.seconds / many, one.bytes_written / self.rates.disk) for one in self.passes)
+        found = self.rates
+        return sum(max(one.seconds(found) / many, one.bytes_written / found.disk) for one in self.passes)
+
+    @property
+    def fixed(self) -> int:
+        """Bytes that a process takes before it has a task."""
+        return self.base + self.held
 
     @property
     def peak(self) -> int:
         """Bytes that a process takes at most, predicted: all its threads, and the interpreter."""
-        return self.base + self.threads * max(one.memory for one in self.passes)
+        return self.fixed + self.threads * max(one.memory for one in self.passes)
 
     def start(self, *, resume: bool = False, force: bool = False) -> Run:
         """Make the destination, incomplete, or take up one that was begun.
@@ -285,10 +294,12 @@ class Plan:
                 f"  memory  {spelled_bytes(one.memory)} a task",
             ]
         told = f" ({self.rates.measured})" if self.rates.measured else ""
+        source = f" and {spelled_bytes(self.held)} the source" if self.held else ""
         begin = "in all:" if self.workers == 1 else f"each of {self.workers} workers:"
         lines.append(
             f"{begin} {spelled_bytes(self.peak)} of {spelled_bytes(self.memory)} with "
-            f"{several(self.threads, 'task')} at a time, {spelled_bytes(self.base)} of it the interpreter; "
+            f"{several(self.threads, 'task')} at a time, {spelled_bytes(self.base)} of it the "
+            f"interpreter{source}; "
             f"about {duration(self.seconds)}{told}"
         )
         lines += self.notes

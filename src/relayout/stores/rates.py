@@ -1,4 +1,4 @@
-"""How fast the stores of a conversion are, measured on some of their chunks.
+"""How fast the stores of a conversion are: assumed to compare plans, measured on some chunks for people.
 
 Files that were read before may still be in the system's memory, and then reading them is faster than it will
 be; so this is a prediction for a store as it is now, and it says on what it rests.
@@ -10,6 +10,8 @@ import contextlib
 import os
 import tempfile
 import time
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -17,11 +19,9 @@ import numpy as np
 
 from relayout.errors import LayoutError
 from relayout.stores.files import AT_ONCE
-from relayout.stores.plans import Rates, several
-from relayout.stores.search import ASSUMED
 from relayout.stores.store import Bytes, Stored
 
-__all__ = ["measured"]
+__all__ = ["ASSUMED", "RUN", "Rates", "measured"]
 
 REQUEST: Final = 0.0005
 """Seconds that a chunk takes beside its bytes."""
@@ -31,6 +31,42 @@ ENOUGH: Final = 64 << 20
 
 PATIENCE: Final = 0.5
 """Seconds that reading samples may take; a chunk that was begun is read to its end."""
+
+
+RUN: Final = 20e-6
+"""Seconds that a run of bytes takes which is written into a file, beside its bytes."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How fast a store is read and written, of one thread: what predicted times are made of."""
+
+    read: float
+    """Bytes of decoded chunks a second, from asking for the file to the decoded chunk."""
+    write: float
+    """Bytes of chunks a second, from the chunk in memory to the system's memory of the file."""
+    move: float
+    """Bytes that the reorder engine reads a second."""
+    request: float = 0.0005
+    """Seconds that a chunk takes besides, however small it is."""
+    disk: float = inf
+    """Bytes of chunks a second that the disk takes from all threads together, before they are encoded."""
+    measured: str = ""
+    """On what the figures were measured; empty: they are assumed."""
+
+    def seconds(self, read: int, written: int, chunks: int, runs: int = 0) -> float:
+        """Predicted time of one thread for so many bytes of chunks, so many chunks read and written, and so
+        many runs of bytes that are written into parts of chunks.
+
+        >>> Rates(read=1e9, write=1e9, move=2e9, request=0.01).seconds(10**9, 10**9, 4)
+        2.54
+        """
+        work = read / self.read + written / self.write + read / self.move
+        return work + chunks * self.request + runs * RUN
+
+
+ASSUMED: Final = Rates(read=600e6, write=400e6, move=4e9, request=0.001)
+"""What shapes are compared by: rates of a thread with a fast codec. Only their ratios matter."""
 
 
 def measured(source: Stored, target: Stored, folder: Path) -> Rates:
@@ -58,7 +94,7 @@ def measured(source: Stored, target: Stored, folder: Path) -> Rates:
     writing = _written(sample, target, folder)
     if writing is None:
         return ASSUMED
-    told = f"measured on {several(count, 'chunk')} of the source"
+    told = f"measured on {count} {'chunk' if count == 1 else 'chunks'} of the source"
     return Rates(reading, writing[0], ASSUMED.move, REQUEST, writing[1], told)
 
 

@@ -7,7 +7,7 @@ What lies in the destination meanwhile::
     out.zarr/.relayout/plan.json   what is being made of what, for people and for messages
     out.zarr/.relayout/between/    the intermediate store of two passes
     out.zarr/.relayout/removing    only there while an old store is removed (``force``)
-    out.zarr/.relayout/parts/      chunks that several tasks write parts of
+    out.zarr/.relayout/parts/      chunks that several tasks write parts of (:mod:`.collected`)
     out.zarr/zarr.json             not there before all is done
 
 What makes an array of a folder, the metadata, is written last and by one rename. So nobody takes an
@@ -34,24 +34,22 @@ from typing import TYPE_CHECKING, Any, Final
 from relayout.errors import LayoutError
 from relayout.exchange.mapped import open_regular
 from relayout.files.atomic import naming, sync_folder
+from relayout.stores.collected import Collected
 from relayout.stores.journal import Journal, count_done, nobody_at_work, sync_files
-from relayout.stores.scatter import publish, take_back
 from relayout.stores.store import SourceChanged
 
 if TYPE_CHECKING:
+    from relayout.stores.grid import Index
     from relayout.stores.plans import Pass, Plan
     from relayout.stores.task import Done
 
-__all__ = ["PARTS", "WORK", "ChunksGone", "Run", "begun", "check_complete"]
+__all__ = ["WORK", "ChunksGone", "Run", "begun", "check_complete"]
 
 WORK: Final = ".relayout"
 """The folder in a destination that is not complete."""
 
 REMOVING: Final = "removing"
 """The file in :data:`WORK` that says that what lies around is what is left of an old store."""
-
-PARTS: Final = "parts"
-"""The folder in :data:`WORK` of chunks that several tasks write parts of."""
 
 MOST_TOLD: Final = 1 << 20
 """Bytes of ``plan.json`` that are read."""
@@ -100,7 +98,7 @@ class Run:
                 self._look_again()
             last = plan.passes[-1]
             if resume and last.scatter and any(True for _ in self.pending(last)):
-                take_back(last.target.open(), Path(last.scatter), self.folder)
+                Collected(last.target.open(), Path(last.scatter)).resume()
         except BaseException:
             self._journal.close()
             raise
@@ -120,6 +118,15 @@ class Run:
     def pending(self, one: Pass) -> Iterator[int]:
         """The tasks of a pass that are not done, in order."""
         return (number for number in one.tasks if number not in self._journal.done)
+
+    def prepare(self, one: Pass) -> None:
+        """Have the kernels made that the tasks of a pass need: whoever runs them finds them on the disk.
+
+        The first and the last block tell what there is: within the array, and at its ends.
+        """
+        for number in sorted({one.tasks[0], one.tasks[-1]} if one.tasks else ()):
+            if number not in self._journal.done:
+                self.plan.task(number).prepare()
 
     def record(self, several: Sequence[Done]) -> None:
         """Note tasks as done: what they wrote goes to the disk first, then their numbers to the journal.
@@ -163,8 +170,9 @@ class Run:
                 "written again"
             )
         target = self.plan.target.open()
-        if self.plan.passes[-1].scatter:
-            publish(target, self.folder / WORK / PARTS, self.folder)
+        last = self.plan.passes[-1]
+        if last.scatter:
+            Collected(target, Path(last.scatter)).finish()
         target.commit()
         sync_folder(self.folder)
         self.complete = True
@@ -204,7 +212,9 @@ class Run:
         """
         done, found = self._journal.done, list[int]()
         for one in reversed(self.plan.passes):
-            gone = [k for k in one.tasks if done.get(k, -1) >= 0 and self.plan.task(k).stored() != done[k]]
+            known: dict[Index, int] = {}
+            told = [k for k in one.tasks if done.get(k, -1) >= 0]
+            gone = [k for k in told if self.plan.task(k).stored(known) != done[k]]
             found += gone
             if not gone and all(number in done for number in one.tasks):
                 break
@@ -257,6 +267,7 @@ class Run:
             "threads": plan.allowed,
             "base": plan.base,
             "workers": plan.workers,
+            "partial": plan.partial,
             "key": plan.key,
         }
         part = self.folder / WORK / "plan.json.part"

@@ -11,29 +11,20 @@ piece, and goes to its place in the file of that chunk, mostly as one run of byt
 
 So an exchange of all with all reads and writes everything once, in the memory of a block and a chunk. Files
 that hold chunks as they are can be written like that (:attr:`Stored.plain`), if runs are long enough. A file
-belongs to many tasks then, so it is collected under another name (in ``.relayout/parts``) and gets its own
-when all tasks are done. Tasks remain idempotent: the same bytes go to the same places, whoever writes them
-and however often.
+belongs to many tasks then; :mod:`.collected` is where it is until all of them are done. This module is the
+geometry: which parts a block has of which chunks, and where in their files they go.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
 from math import prod
-from pathlib import Path
 
-import numpy as np
-
-from relayout.files.atomic import naming
 from relayout.layout.descriptor import MemoryDesc
-from relayout.stores.files import AT_ONCE
 from relayout.stores.grid import Box, Cells, Index, chunk_layout, stored_shape
-from relayout.stores.journal import sync_folders
-from relayout.stores.store import Bytes, Stored
 
-__all__ = ["Region", "publish", "regions", "runs", "take_back", "write_region"]
+__all__ = ["Region", "regions", "runs"]
 
 
 class Region(Cells):
@@ -144,109 +135,3 @@ def runs(
     base = sum(first * stride for first, stride in zip(start, strides, strict=True))
     for number, place in enumerate(product(*map(range, part[:outer]))):
         yield number * size, base + sum(k * stride for k, stride in zip(place, strides, strict=False)), size
-
-
-def write_region(stored: Stored, region: Region, data: Bytes, folder: Path, turn: int) -> list[str]:
-    """Write a region into the files of its chunks, which are made if they are not there.
-
-    Parameters
-    ----------
-    stored : Stored
-        The destination.
-    region, data
-        What is written, as :attr:`Region.desc` describes it.
-    folder : Path
-        Where the files are collected.
-    turn : int
-        Which chunk is the first to be written: tasks that run at the same time shall not meet.
-
-    Returns
-    -------
-    list of str
-        The files.
-
-    Raises
-    ------
-    OSError
-        Something can't be written.
-    """
-    width = region.desc.dtype.bits // 8
-    places = list(runs(region.stored.chunks, stored.chunks, region.start, width))
-    size = prod(stored.chunks) * width
-    names = []
-    for k in range(region.stored.total):
-        number = (k + turn) % region.stored.total
-        path = folder / stored.name(region.chunk(number))
-        first = number * region.part_bytes
-        with naming(path):
-            handle = _open(path, stored.header, size)
-            try:
-                for begin, at, count in places:
-                    _write(handle, data[first + begin : first + begin + count], len(stored.header) + at)
-            finally:
-                os.close(handle)
-        names.append(str(path))
-    return names
-
-
-def _open(path: Path, header: bytes, size: int) -> int:
-    """The file of a chunk, of its full size and with its header; zeros where nobody has written yet."""
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
-    try:
-        handle = os.open(path, flags, 0o666)
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, flags, 0o666)
-    try:
-        # Always, as after a power failure a file may have its size and nothing in it.
-        _write(handle, np.frombuffer(header, np.uint8), 0)
-        if os.fstat(handle).st_size != len(header) + size:  # whoever else sees that does the same
-            os.ftruncate(handle, len(header) + size)
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
-
-
-def _write(handle: int, data: Bytes, at: int) -> None:
-    left = data.data
-    os.lseek(handle, at, os.SEEK_SET)
-    while len(left):
-        left = left[os.write(handle, left[:AT_ONCE]) :]
-
-
-def take_back(stored: Stored, folder: Path, root: Path) -> None:
-    """Undo :func:`publish`: collect again what has its name already, since tasks are to write parts of it."""
-    for chunk in stored.grid:
-        name = stored.name(chunk)
-        if not os.path.lexists(root / name) or os.path.lexists(folder / name):
-            continue
-        with naming(root / name):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).replace(folder / name)
-
-
-def publish(stored: Stored, folder: Path, root: Path) -> None:
-    """Give the files that were collected in a folder their names in a store, whose folder ``root`` is.
-
-    Files that have them already, since this was interrupted, stay.
-
-    Raises
-    ------
-    FileNotFoundError
-        A file is in neither place.
-    """
-    parents: set[Path] = set()
-    for chunk in stored.grid:
-        name = stored.name(chunk)
-        path = root / name
-        with naming(path):
-            if path.parent not in parents:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                parents.add(path.parent)
-            try:
-                (folder / name).replace(path)
-            except FileNotFoundError:
-                if not path.is_file():
-                    raise
-    sync_folders(parents)

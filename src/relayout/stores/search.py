@@ -21,24 +21,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from math import ceil, gcd, lcm, log, prod
+from math import gcd, lcm, log, prod
 from typing import Final, NamedTuple
 
 from relayout.stores.grid import Cells, Grid
-from relayout.stores.plans import Rates
+from relayout.stores.rates import ASSUMED, Rates
 from relayout.stores.task import Schedule, schedule
 
 __all__ = ["ASSUMED", "Shape", "between", "fastest", "scattered"]
 
-ASSUMED: Final = Rates(read=600e6, write=400e6, move=4e9, request=0.001)
-"""What shapes are compared by: rates of a thread with a fast codec. Only their ratios matter."""
 
 ALIKE: Final = 1.1
 """The ratio of two predicted times up to which the smaller blocks are taken: what is killed loses less, and
 one block more than a multiple of the threads is no reason for huge ones."""
-
-RUN: Final = 20e-6
-"""Seconds that a run of bytes takes which is written into a file, beside its bytes."""
 
 MOST_SHAPES: Final = 8000
 MOST_STEPS: Final = 400_000
@@ -62,9 +57,8 @@ class Shape(NamedTuple):
     def seconds(self, source: Cells, target: Cells, rates: Rates, threads: int = 1) -> float:
         """Predicted time on so many threads, with the rates of one."""
         read, written = self.reads * source.stored_bytes, self.writes * target.stored_bytes
-        work = read / rates.read + written / rates.write + read / rates.move
-        work += (self.reads + self.writes) * rates.request + self.runs * RUN
-        return work / self.blocks * ceil(self.blocks / threads)
+        work = rates.seconds(read, written, self.reads + self.writes, self.runs)
+        return work / self.blocks * _whole(self.blocks, threads)
 
 
 def fastest(source: Cells, target: Cells, most: int, threads: int) -> Shape | None:
@@ -103,6 +97,11 @@ def fastest(source: Cells, target: Cells, most: int, threads: int) -> Shape | No
     return None
 
 
+def _whole(size: int, step: int) -> int:
+    """How many steps cover a size; in whole numbers, since hostile ones are too large for floating point."""
+    return -(-size // step)
+
+
 def _rank(seconds: float) -> int:
     """Times that are alike have the same; those that are longer a larger one."""
     return round(log(max(seconds, 1e-9), ALIKE))
@@ -123,18 +122,18 @@ def _shapes(source: Cells, target: Cells, most: int) -> Iterator[Shape]:
         block = tuple(b for b, _, _ in several)
         held = (
             prod(n for _, _, n in several) * source.nbytes,
-            prod(ceil(b / t) for b, t in zip(block, target.grid.chunks, strict=True)) * target.nbytes,
+            prod(_whole(b, t) for b, t in zip(block, target.grid.chunks, strict=True)) * target.nbytes,
         )
         if min(held) > 64 * most:  # no order of its cells makes that fit
             continue
         reads = prod(total for _, total, _ in several) * source.per_cell
-        blocks = prod(ceil(max(1, size) / b) for size, b in zip(source.grid.shape, block, strict=True))
+        blocks = prod(_whole(max(1, size), b) for size, b in zip(source.grid.shape, block, strict=True))
         yield Shape(block, True, reads, target.stored.total, 0, blocks)
 
 
 def _sizes(size: int, s: int, t: int) -> list[int]:
     """The sizes of a block along an axis: multiples of the destination's chunk."""
-    whole = max(1, ceil(size / t)) * t
+    whole = max(1, _whole(size, t)) * t
     found = {whole}
     one = t
     while one < whole:
@@ -148,24 +147,30 @@ def _sizes(size: int, s: int, t: int) -> list[int]:
 
 
 def _touched(size: int, s: int, b: int) -> tuple[int, int]:
-    """Chunks of ``s`` that blocks of ``b`` touch: of all blocks together, and of one at most."""
-    total = most = 0
-    whole, period = ceil(max(1, size) / b), lcm(s, b) // b
-    if whole > 4 * period:  # the same again and again
-        counts = [_count(k, b, s, size) for k in range(period)]
-        rounds = (whole - 1) // period
-        total = sum(counts) * rounds
-        rest = [_count(k, b, s, size) for k in range(rounds * period, whole)]
-        return total + sum(rest), max(counts + rest)
-    for k in range(whole):
-        count = _count(k, b, s, size)
-        total, most = total + count, max(most, count)
-    return total, most
+    """Chunks of ``s`` that blocks of ``b`` touch: of all blocks together, and of one at most.
+
+    The array is cut where a block begins and where a chunk begins, and each part is a chunk that a block
+    touches. So blocks and chunks are counted, less the places where both begin; there is no loop over blocks,
+    of which hostile metadata may have any number.
+
+    All blocks but the last are whole. Of these each touches ``b // s`` chunks if that divides, or else one
+    more, or two; whether any touches two more is told by the sum.
+
+    >>> _touched(100, 7, 10), _touched(10**18, 10**9 + 7, 10**9 + 9)[1]
+    ((23, 3), 3)
+    """
+    size, both = max(1, size), lcm(s, b)
+    full = _whole(size, b) - 1
+    last = _count(full, b, s, size)
+    least, rest = divmod(b, s)
+    before = full + _whole(full * b, s) - _whole(full * b, both)
+    most = least if not rest else least + 1 + (before > full * (least + 1))
+    return before + last, max(most, last) if full else last
 
 
 def _count(k: int, b: int, s: int, size: int) -> int:
     start, stop = k * b, min((k + 1) * b, max(1, size))
-    return ceil(stop / s) - start // s
+    return _whole(stop, s) - start // s
 
 
 def _largest(source: Cells, block: Sequence[int], target: Cells) -> tuple[list[int], list[int]]:
@@ -173,17 +178,22 @@ def _largest(source: Cells, block: Sequence[int], target: Cells) -> tuple[list[i
         _touched(size, s, b)[1]
         for size, s, b in zip(source.grid.shape, source.grid.chunks, block, strict=True)
     ]
-    return ones, [ceil(b / t) for b, t in zip(block, target.grid.chunks, strict=True)]
+    return ones, [_whole(b, t) for b, t in zip(block, target.grid.chunks, strict=True)]
 
 
 def _worst(source: Cells, block: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """A block that touches as many chunks as any."""
-    grid = Grid(source.grid.shape, block)
     box = []
-    for axis, (size, s, b) in enumerate(zip(grid.shape, source.grid.chunks, block, strict=True)):
-        tries = range(min(grid.counts[axis], lcm(s, b) // b, 1000))
-        k = max(tries, key=lambda k: _count(k, b, s, size), default=0)
-        box.append((k * b, min((k + 1) * b, size)))
+    for size, s, b in zip(source.grid.shape, source.grid.chunks, block, strict=True):
+        most = _touched(size, s, b)[1]
+        low, high = 0, _whole(max(1, size), b) - 1
+        while low < high:  # the first of them: the first blocks up to which the most is reached
+            middle = (low + high) // 2
+            if _touched(min(size, (middle + 1) * b), s, b)[1] == most:
+                high = middle
+            else:
+                low = middle + 1
+        box.append((low * b, min((low + 1) * b, size)))
     return tuple(box)
 
 
@@ -211,7 +221,7 @@ def scattered(source: Cells, target: Cells, most: int, threads: int) -> Shape | 
     dims = source.grid.shape
     axes = []
     for axis, (size, s) in enumerate(zip(dims, source.grid.chunks, strict=True)):
-        whole = max(1, ceil(size / s)) * s
+        whole = max(1, _whole(size, s)) * s
         sizes, one = [whole], s
         while one < whole:
             sizes.append(one)
@@ -230,7 +240,7 @@ def scattered(source: Cells, target: Cells, most: int, threads: int) -> Shape | 
         memory = room * width + source.nbytes + source.coding_bytes * (1 if source.direct else 2)
         if memory > most:
             continue
-        blocks = prod(ceil(max(1, size) / b) for size, b in zip(dims, block, strict=True))
+        blocks = prod(_whole(max(1, size), b) for size, b in zip(dims, block, strict=True))
         pieces = prod(
             _touched(size, t, b)[0] for size, t, b in zip(dims, target.grid.chunks, block, strict=True)
         )
@@ -248,8 +258,8 @@ def scattered(source: Cells, target: Cells, most: int, threads: int) -> Shape | 
 
 def _longest(size: int, t: int, b: int) -> int:
     """The longest block of ``b``, with what lies beyond the array in the last chunk of ``t``."""
-    last = (ceil(max(1, size) / b) - 1) * b
-    return max(min(b, ceil(size / t) * t), ceil(size / t) * t - last)
+    last = (_whole(max(1, size), b) - 1) * b
+    return max(min(b, _whole(size, t) * t), _whole(size, t) * t - last)
 
 
 def between(source: Cells, target: Cells, most: int) -> list[tuple[int, ...]]:
@@ -286,7 +296,7 @@ def _grown(chunk: Sequence[int], dims: Sequence[int], room: int) -> list[tuple[i
     """Multiples of a chunk with as many elements as there is room for, in several shapes."""
     axes = []
     for c, size in zip(chunk, dims, strict=True):
-        whole = max(1, ceil(size / c)) * c
+        whole = max(1, _whole(size, c)) * c
         sizes, one = [c], 2 * c
         while one < whole:
             sizes.append(one)

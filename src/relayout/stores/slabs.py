@@ -99,6 +99,13 @@ class Way(NamedTuple):
     in_parts: bool
     """Whether the source is read in parts, too; otherwise its chunks are held."""
 
+    def boxes(self, cell: Box, block: Box) -> Iterator[Box]:
+        """The elements of its slabs that lie in a cell and a block."""
+        for slab in self.slabs:
+            box = _box(slab, cell, block)
+            if box is not None:
+                yield box
+
     @classmethod
     def of(
         cls, source: Stored, mover: Mover, target: Stored, needed: Mapping[Index, Sequence[Index]], block: Box

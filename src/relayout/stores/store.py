@@ -116,6 +116,10 @@ class Stored(Protocol):
     read and written in parts (:meth:`opened`, :meth:`write_parts`)."""
     header: bytes
     """What stands before a chunk in its file, where the store is :attr:`plain`."""
+    held: int
+    """Bytes of the array that are in memory as long as it is open; 0: nothing is kept."""
+    note: str
+    """What a plan has to say about reading it; empty: nothing."""
 
     def read(self, chunk: Index, newest: int = 0) -> Bytes | None:
         """The bytes of a full chunk, decoded, in C order of the physical array; None: it is missing.

@@ -17,9 +17,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -27,15 +27,19 @@ from relayout.errors import LayoutError
 from relayout.files.arrays import physical_shape
 from relayout.reorder.attributes import Attributes
 from relayout.stores.buffers import given_back, taken
-from relayout.stores.files import ChunkFile, size_of_file
+from relayout.stores.collected import Collected
+from relayout.stores.files import ChunkFile
 from relayout.stores.grid import Box, Cells, Index
-from relayout.stores.pieces import Mover
-from relayout.stores.scatter import regions, write_region
+from relayout.stores.pieces import Mover, Piece
+from relayout.stores.scatter import regions
 from relayout.stores.slabs import Streamed, Way, closing
 from relayout.stores.store import Address, Bytes, SourceChanged, Stored
 from relayout.tensor import aligned
 
 __all__ = ["Done", "Schedule", "Side", "Task", "schedule"]
+
+MOST_PREPARED: Final = 200
+"""Pieces of a block that are looked at before it begins."""
 
 
 class Done(NamedTuple):
@@ -82,8 +86,9 @@ class Task(NamedTuple):
     key: str
     """The plan that it belongs to; tasks of one plan share what they have opened."""
     scatter: str = ""
-    """Where files are collected that this and other tasks write parts of (:mod:`.scatter`); empty: the task
-    writes whole chunks, and its block is made of them. Otherwise it is made of whole chunks of the source."""
+    """Where chunks are collected that this and other tasks write parts of (:mod:`.collected`); empty: the
+    task writes whole chunks, and its block is made of them. Otherwise it is made of whole chunks of the
+    source."""
 
     def run(self) -> Done:
         """Read the block, convert it, write it.
@@ -100,8 +105,19 @@ class Task(NamedTuple):
         source, target = _pair(self.key, self.source, self.target)
         return _Work(self, source, target).run()
 
-    def stored(self) -> int:
+    def prepare(self) -> None:
+        """Open both stores, and have what converts the block planned and compiled. No chunk is read.
+
+        Kernels are kept on the disk of the machine, so other processes there find them, and need no compiler.
+        """
+        source, target = _pair(self.key, self.source, self.target)
+        _Work(self, source, target).prepare()
+
+    def stored(self, known: dict[Index, int] | None = None) -> int:
         """Bytes that the chunks which the task writes take as they lie there now; 0: none is there.
+
+        ``known`` are those of chunks that somebody has looked at already, and gets those that are looked at
+        now: many tasks of a pass may write parts of the same chunk.
 
         Raises
         ------
@@ -109,12 +125,16 @@ class Task(NamedTuple):
             The system does not say.
         """
         stored, cells = _pair(self.key, self.source, self.target)[1]
-        collected = Path(self.scatter) if self.scatter else None
-        return sum(
-            (size_of_file(collected / stored.name(chunk)) if collected else 0) or stored.stored_bytes(chunk)
-            for cell in product(*cells.grid.touched(self.block))
-            for chunk, _ in cells.chunks_of(cell)
-        )
+        kept: Collected | Stored = Collected(stored, Path(self.scatter)) if self.scatter else stored
+        known = {} if known is None else known
+        total = 0
+        for cell in product(*cells.grid.touched(self.block)):
+            for chunk, _ in cells.chunks_of(cell):
+                size = known.get(chunk)
+                if size is None:
+                    size = known[chunk] = kept.stored_bytes(chunk)
+                total += size
+        return total
 
 
 class Side(NamedTuple):
@@ -212,7 +232,7 @@ class _Work:
     def run(self) -> Done:
         task = self.task
         if task.scatter:
-            self._scatter(Path(task.scatter))
+            self._scatter(Collected(self.target.stored, Path(task.scatter)))
             return self._done()
         steps = schedule(self.source.cells, self.target.cells, task.block, task.by_target).steps
         way = self._way(steps) if task.by_target else None
@@ -223,6 +243,29 @@ class _Work:
             self._stream(way, steps)
         return self._done()
 
+    def prepare(self) -> None:
+        """Have what converts the pieces made; most of them are alike, so some tell of all."""
+        for mover, piece in islice(self._pieces(), MOST_PREPARED):
+            mover.prepare(piece)
+
+    def _pieces(self) -> Iterator[tuple[Mover, Piece]]:
+        """The pieces that :meth:`run` moves, in its order."""
+        task, cells = self.task, self.source.cells
+        if task.scatter:
+            parts = regions(self.target.cells, task.block)
+            for cell in product(*cells.grid.touched(task.block)):
+                for region in parts:
+                    mover = Mover(cells, region, task.attributes)
+                    yield from ((mover, piece) for piece in mover.views(cell, cell, task.block))
+            return
+        steps = schedule(cells, self.target.cells, task.block, task.by_target).steps
+        way = self._way(steps) if task.by_target else None
+        for what, cell, other in steps:
+            if what == "move" and other is not None:
+                boxes = [task.block] if way is None else way.boxes(self.target.cells.box(other), task.block)
+                for box in boxes:
+                    yield from ((self.mover, piece) for piece in self.mover.views(cell, other, box))
+
     def _done(self) -> Done:
         reading, moving, writing = self.seconds
         return Done(
@@ -232,7 +275,7 @@ class _Work:
             self.stored,
         )
 
-    def _scatter(self, folder: Path) -> None:
+    def _scatter(self, collected: Collected) -> None:
         """Write what the block has of every chunk into the file of that chunk."""
         block, cells = self.task.block, self.source.cells
         parts = [(region, taken(region.size)) for region in regions(self.target.cells, block)]
@@ -249,9 +292,9 @@ class _Work:
             self._step("forget", cell, None)
         begin = time.perf_counter()
         for region, out in parts:
-            self.files += write_region(self.target.stored, region, out, folder, self.task.number)
+            self.files += collected.write(region, out, self.task.number)
             self.requests += region.writes(self.target.stored.chunks)
-            self.stored += region.stored.total * (len(self.target.stored.header) + self.target.cells.nbytes)
+            self.stored += region.stored.total * collected.file_bytes
             self.written += region.size
             given_back(out)
         self.seconds[2] += time.perf_counter() - begin

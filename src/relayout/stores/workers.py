@@ -8,7 +8,7 @@ queue that could fill.
 
 The calling thread records finished tasks, in groups, since ``fsync`` waits for the disk: from time to time,
 or when half of :data:`BEHIND` bytes are written that may not be on the disk. Workers wait for it at all of
-them.
+them. It also has the kernels made before workers begin, which would all ask for the same ones.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def run(
         A task failed. What was done before is recorded.
     """
     for one in run.plan.passes:
+        run.prepare(one)
         _Crew(run, run.pending(one), progress).work(threads or run.plan.threads)
 
 

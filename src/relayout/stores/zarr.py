@@ -39,6 +39,7 @@ from relayout.layout.format import Format
 from relayout.layout.layout import MAX_ELEMENTS
 from relayout.layout.roles import DATA, WEIGHTS
 from relayout.stores import inline
+from relayout.stores.buffers import given_back, taken
 from relayout.stores.files import (
     ChunkFile,
     fingerprint,
@@ -49,7 +50,7 @@ from relayout.stores.files import (
     write_whole,
 )
 from relayout.stores.grid import Grid, Index, digit_names, stored_shape
-from relayout.stores.limits import room
+from relayout.stores.limits import room, zstd_size
 from relayout.stores.run import check_complete
 from relayout.stores.store import CARRIERS, Address, Bytes, Fingerprint, SourceChanged, digest
 
@@ -132,8 +133,10 @@ class Zarr:
         self.grid = Grid(self._shape, self.chunks)
         self.fill = self._fill_value(metadata.fill_value).tobytes()
         self.codecs = self._codecs()
-        self.plain = self._local and not inner and self._is_plain()
-        self.header = b""
+        behind = self._behind_bytes() if self._local and not inner else None
+        self.plain = behind == []
+        self._zstd = self._zstd_codec() if behind == ["zstd"] else None
+        self.header, self.held, self.note = b"", 0, ""
         self._nbytes = prod(self.chunks) * self._native.itemsize
         self._pipeline, self._spec, self._prototype = self._machinery()
 
@@ -272,17 +275,29 @@ class Zarr:
         shards = f", in shards of {list(self.array.shards)}" if self.array.shards else ""
         return " ".join(found) + shards
 
-    def _is_plain(self) -> bool:
-        """Whether a chunk is encoded as its bytes, little-endian and in C order, and nothing else."""
+    def _behind_bytes(self) -> list[str] | None:
+        """The codecs that encode a chunk's bytes, little-endian and in C order; None: it is otherwise."""
         array = self.array
-        if array.shards or array.compressors or array.filters or self._native != self._little:
-            return False
+        if array.shards or array.filters or self._native != self._little:
+            return None
         if array.metadata.zarr_format == 2:
-            return bool(array.metadata.order == "C")
-        codecs = array.metadata.codecs
-        if [type(codec).__name__ for codec in codecs] != ["BytesCodec"]:
-            return False
-        return self._native.itemsize == 1 or getattr(codecs[0].endian, "value", "") == "little"
+            found = [codec.codec_id for codec in array.compressors]
+            return found if array.metadata.order == "C" else None
+        first, *others = array.metadata.codecs
+        if type(first).__name__ != "BytesCodec":
+            return None
+        if self._native.itemsize > 1 and getattr(first.endian, "value", "") != "little":
+            return None
+        return [str(codec.to_dict().get("name")) for codec in others]
+
+    def _zstd_codec(self) -> Any:
+        """The codec of numcodecs that the package's own calls, which takes a buffer to decode into."""
+        if self.array.metadata.zarr_format == 2:
+            return self.array.compressors[0]
+        with lock():
+            from numcodecs import Zstd
+
+        return Zstd.from_config(self.array.metadata.codecs[-1].to_dict()["configuration"])
 
     # -- chunks -----------------------------------------------------------------------------------------
 
@@ -299,12 +314,33 @@ class Zarr:
         if self._inner or not (self.plain or inline.possible()):
             return self.read_slowly(chunk)
         path = self._path(chunk)
-        data = read_whole(path, newest, self._most, varying=not self.plain)
+        usual = 0 if self._zstd is None else _room_of_zstd(self._nbytes)
+        data = read_whole(path, newest, self._most, varying=not self.plain, usual=usual)
         if data is None:
             return None
         if self.plain:
             self._check_size(chunk, data.size)
             return data
+        if self._zstd is not None:
+            try:
+                return self._inflated(data, chunk, self._zstd)
+            finally:
+                given_back(data)
+        return self._decoded(data, chunk)
+
+    def _inflated(self, data: Bytes, chunk: Index, codec: Any) -> Bytes:
+        """Decode a chunk of zstd and nothing else into a buffer that is used again; :meth:`_decoded` is the
+        same into new memory, which takes the system as long to hand out as some codecs to fill.
+        """
+        size = self._decoding(chunk, lambda: zstd_size(data.data, room(self._nbytes)))
+        if size != self._nbytes:
+            return self._decoded(data, chunk)
+        out = taken(self._nbytes)
+        self._decoding(chunk, lambda: codec.decode(data, out))
+        return out
+
+    def _decoded(self, data: Bytes, chunk: Index) -> Bytes:
+        """Decode a chunk by the codecs of the package."""
         buffer = self._prototype.buffer.from_array_like(data)
         decoded = self._decoding(
             chunk, lambda: inline.complete(self._pipeline.decode([(buffer, self._spec)]))
@@ -368,6 +404,12 @@ class Zarr:
         """A chunk as it is written."""
         if self.plain:
             return [data]
+        if self._zstd is not None:
+            return [self._zstd.encode(data)]
+        return self._encoded(data)
+
+    def _encoded(self, data: Bytes) -> Sequence[Any]:
+        """Encode a chunk by the codecs of the package."""
         array = data.view(self._little).reshape(self.chunks)
         if self._native != self._little:
             array = array.astype(self._native)
@@ -433,6 +475,11 @@ class Zarr:
         facts["codecs"] = self.codecs or "none"
         facts["fill value"] = str(array.metadata.fill_value)
         return facts
+
+
+def _room_of_zstd(nbytes: int) -> int:
+    """Bytes that so many take at most as zstd has them: what can't be compressed grows by a 256th, or so."""
+    return nbytes + (nbytes >> 7) + 512
 
 
 def new_metadata(

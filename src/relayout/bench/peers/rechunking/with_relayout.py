@@ -19,10 +19,9 @@ def convert(task: dict[str, Any], **options: Any) -> None:
         task["target"],
         task["to"],
         chunks=task["chunks"],
-        **task.get("room", {"memory": task["memory"]}),
+        **task.get("room", {"memory": task["memory"]}),  # of workers, it says whether they share files, too
         codecs="same",
         zarr_format=2,
-        partial=task.get("engine") != "dask",
     )
     made.run(**options)
 
@@ -30,7 +29,11 @@ def convert(task: dict[str, Any], **options: Any) -> None:
 def main(task: dict[str, Any]) -> dict[str, Any]:
     """Run one problem as it says: with ``"engine": "dask"`` on as many processes as there are workers."""
     import relayout
-    from relayout import stores  # noqa: F401 - not timed
+    import relayout.stores.planning
+    import relayout.stores.workers
+    from relayout.stores.zarr import package
+
+    package()
 
     versions = {"relayout": relayout.__version__}
     if task.get("engine") != "dask":
