@@ -83,6 +83,7 @@ def test_other_windows_have_other_kernels():
     assert not suits(35, "nchw", 3, 2, 1)  # fewer results
     assert not suits(35, "nhwc", 3, 1, 1)  # channels fill registers
     assert not suits(7, "nchw", 3, 1, 1)  # less than a register
+    assert not suits(64, "nchw", 3, 1, 1)  # rows fill registers by themselves
     assert not suits(130, "nchw", 3, 1, 1)  # more than the L1 cache is to hold
     src = rl.MemoryDesc((1, 16, 35, 35), "u8", "nchw")
     made = planned(Pooling(src, "average_exclude_padding", 3, 1, 1))

@@ -40,7 +40,8 @@ __all__ = ["ENTRY", "module", "suits"]
 ENTRY = "pixels"
 ROWS, BETWEEN, STEPS = "rows", "between", "steps"  # the names of tables
 RESULTS = 32  # of a step, whose sums fill a register
-MOST_STEPS = 128  # of a row; each has two registers of a table
+MOST_STEPS = 256  # of a row; each has two registers of a table
+LEAST_RESULTS = 4  # of a row
 HELD = 6  # steps whose sums of two rows stay in registers
 SEVERAL = 4  # the same in a loop over those of a long row
 PAIRS_OF_ROWS = 8  # of the source, whose results are a task
@@ -80,7 +81,7 @@ def _steps(made: Separable, block: Nest) -> list[_Step]:
     """The steps of a row; none where rows are not contiguous, or neighbours lie too far apart."""
     x, each = made.width, block.length
     size, out = x.size * each, x.out * each
-    if (x.src, x.dst) != (each, each) or out > MOST_STEPS * RESULTS:
+    if (x.src, x.dst) != (each, each) or not LEAST_RESULTS <= out <= MOST_STEPS * RESULTS:
         return []
     found = []
     for first in _starts(out):

@@ -54,6 +54,8 @@ def suits(made: Separable, machine: Machine) -> bool:
         dense = (x.src, x.dst, y.src, y.dst) == (each, each, row, row)
         if not dense or each > MOST_CHANNELS or not LINE <= y.size * row <= MOST_BYTES:
             return False
+        if row % LINE == 0:  # rows fill registers by themselves
+            return False
     return True
 
 

@@ -99,7 +99,8 @@ class Separable:
         for block in self.blocks:
             each = block.length
             flat = not self.columns and x.stride == 1 and x.dst == each
-            vectors = each % 2 == 0 and (each >= LINE or (each >= 16 and each & (each - 1) == 0))
+            least = 16 if self.whole == WHOLE else LINE  # that are worth a division
+            vectors = each % 2 == 0 and (each >= LINE or (each >= least and each & (each - 1) == 0))
             if x.src != each or not (flat or vectors or self.doubles(block)):
                 return False
             if not LEAST_COLUMNS <= x.size * each <= self.reach(block)[1] <= MOST_COLUMNS:
