@@ -23,7 +23,8 @@ import contextlib
 import ctypes
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -198,29 +199,23 @@ def _lock(file: int, path: Path) -> None:
 
 
 FEW: Final = 8
-"""Files up to which each is brought to the disk by itself. Each takes a commit of the file system's own
-journal, some milliseconds, and all that its file system has take one."""
+"""Files up to which each is brought to the disk by itself, all at the same time, so that one commit of the
+file system's own journal does for several. More of them are left to one request for all that it has."""
 
 
 def sync_files(files: Iterable[str]) -> None:
-    """Write files to the disk, and then the folders that have their names.
+    """Write files to the disk, and the folders that have their names.
 
     Raises
     ------
     OSError
         One of them can't be written: the disk is full, or broken.
     """
-    paths = list(map(Path, files))
+    paths = set(map(Path, files))
     folders = {path.parent for path in paths}
     if len(paths) > FEW and _sync_systems(folders):
         return
-    for path in paths:
-        with naming(path):
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+    _each(_sync_file, paths)
     sync_folders(folders)
 
 
@@ -228,8 +223,28 @@ def sync_folders(folders: Iterable[Path]) -> None:
     """Write the names in folders to the disk, where the system can."""
     several = set(folders)
     if len(several) <= FEW or not _sync_systems(several):
-        for folder in several:
-            sync_folder(folder)
+        _each(sync_folder, several)
+
+
+def _sync_file(path: Path) -> None:
+    with naming(path):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _each(sync: Callable[[Path], None], several: Collection[Path]) -> None:
+    """Call a function for each path, for several at the same time; an error is raised when all have ended."""
+    if len(several) < 2:
+        for path in several:
+            sync(path)
+        return
+    with ThreadPoolExecutor(min(FEW, len(several)), "relayout-sync") as pool:
+        waiting = [pool.submit(sync, path) for path in several]
+    for one in waiting:
+        one.result()
 
 
 def _sync_systems(folders: Iterable[Path]) -> bool:
