@@ -65,6 +65,9 @@ CASES = (
     Product(1, 4096, 11008, block=128),
     Product(1, 4096, 11008, bits=8),
     Product(1, 4096, 32000),
+    Product(2, 4096, 4096),
+    Product(4, 4096, 4096),
+    Product(8, 4096, 4096),
     Product(16, 4096, 4096),
     Product(128, 4096, 4096),
 )

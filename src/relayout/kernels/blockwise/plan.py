@@ -31,6 +31,7 @@ GROUP = 8  # inputs that are read at once: those of a word of 4-bit weights
 SIDES = 4, 2, 1  # registers of outputs that may be side by side
 PADDED = 16  # at most one register in so many is padding
 MOST_ROWS = 4  # of a tile
+MANY_REGISTERS = 32  # three quarters of which hold sums of as many outputs as are side by side, and two rows
 
 
 def chunk_of(block: int, inputs: int) -> int:
@@ -121,15 +122,18 @@ class Plan(NamedTuple):
     def tile(self) -> tuple[int, int]:
         """Registers of outputs, and rows, whose sums are made at a time.
 
-        One row takes all outputs that are side by side. With more, two registers of outputs share the words
-        of the source, and some rows the weights that have been taken apart: a dozen sums hide the latency of
-        the instruction, and leave registers for what is multiplied.
+        One row takes all outputs that are side by side. More rows do, too, where there are registers for all
+        sums: then weights are read once, in the order in which they lie. Else two registers of outputs share
+        the words of the source, and some rows the weights that have been taken apart: a dozen sums hide the
+        latency of the instruction, and leave registers for what is multiplied.
         """
         if self.rows == 1:
             return self.side, 1
-        together = min(self.side, 2)
-        room = registers_of(self.machine) * 3 // 8 // (together * self.limbs)
-        return together, max(1, min(room, MOST_ROWS, self.rows))
+        registers = registers_of(self.machine)
+        together, room = min(self.side, 2), registers * 3 // 8
+        if registers >= MANY_REGISTERS:
+            together, room = self.side, registers * 3 // 4
+        return together, max(1, min(room // (together * self.limbs), MOST_ROWS, self.rows))
 
     @property
     def word(self) -> int:

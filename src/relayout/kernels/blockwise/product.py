@@ -12,6 +12,10 @@ rows. The sums of three limbs become one f32 with two roundings, or with one::
     2**16 sum2 + (sum0 + 2**8 sum1)        in brackets: whole numbers below 2**31
     (2**16 sum2 + sum0 + 2**8 sum1)        where all of it is (:attr:`.plan.Plan.fits`): 4 bits, short chunks
 
+Where sums take so many registers that weights of all outputs beside them don't fit, registers of outputs take
+turns: what the source has is read again for each (a product reads memory as fast as a register), and a
+barrier keeps LLVM from keeping it. Else sums would be spilled, in the innermost loop.
+
 **One row is read as a stream.** Weights are loaded in the order of their addresses, between the products: a
 piece of assembly that may write to memory keeps LLVM from loading those of a whole chunk first, which took up
 to 1.4 times as long. Processors follow a stream up to the end of its page; so each turn asks for a line two
@@ -33,6 +37,7 @@ from relayout.ir.types import FLOAT, I8, I32, I64, PTR, Value, constant, integer
 from relayout.ir.vectors import pieces_of, store_pieces
 from relayout.kernels.blockwise.dots import by_zero, declared, dot
 from relayout.kernels.blockwise.plan import Plan
+from relayout.kernels.conv.tile import registers_of
 
 __all__ = ["PRODUCT", "product_text"]
 
@@ -198,26 +203,36 @@ class _Writer:
         """The sums with some words of weights, and what they meet, added."""
         b, plan = self.b, self.plan
         found = list(found)
+        taken = len(found) + (2 if plan.bits == 4 else 1) * len(weights) + 2  # sums, weights, a word, a mask
+        several = 1 if taken > registers_of(plan.machine) else len(weights)
         for number in range(count):
-            if self.streams:
-                b.line(BARRIER)
-            words = [b.load(self.whole, b.gep(x, number * plan.line), 4) for x in weights]
-            if self.streams and not number:
-                b.prefetch(b.gep(weights[0], AHEAD), NEAR)
-            halves = [words]
-            if plan.bits == 4:
-                halves = [
-                    [b.and_(x, LOWER) for x in words],
-                    [b.and_(b.lshr(x, 4), LOWER) for x in words],
-                ]
-            for half, codes in enumerate(halves):
-                place = number * plan.word + 4 * half
-                for k, (source, limb) in enumerate((x, n) for x in sources for n in range(plan.limbs)):
-                    x = self.everywhere(b.gep(source, limb * plan.chunk + place))
-                    for register, each in enumerate(codes):
-                        at = register * len(sources) * plan.limbs + k
-                        found[at] = dot(b, found[at], each, x, plan.bits)
+            for first in range(0, len(weights), several):
+                here = weights[first : first + several]
+                if self.streams or several < len(weights):
+                    b.line(BARRIER)
+                words = [b.load(self.whole, b.gep(x, number * plan.line), 4) for x in here]
+                if self.streams and not number and not first:
+                    b.prefetch(b.gep(weights[0], AHEAD), NEAR)
+                self.word(words, first, sources, number * plan.word, found)
         return found
+
+    def word(
+        self, words: Sequence[Value], first: int, sources: Sequence[Value], place: int, found: list[Value]
+    ) -> None:
+        """Add what a word of some registers, counted from ``first``, meets in all rows."""
+        b, plan = self.b, self.plan
+        halves = [words]
+        if plan.bits == 4:
+            halves = [
+                [b.and_(x, LOWER) for x in words],
+                [b.and_(b.lshr(x, 4), LOWER) for x in words],
+            ]
+        for half, codes in enumerate(halves):
+            for k, (source, limb) in enumerate((x, n) for x in sources for n in range(plan.limbs)):
+                x = self.everywhere(b.gep(source, limb * plan.chunk + place + 4 * half))
+                for register, each in enumerate(codes, first):
+                    at = register * len(sources) * plan.limbs + k
+                    found[at] = dot(b, found[at], each, x, plan.bits)
 
     @property
     def streams(self) -> bool:
