@@ -103,7 +103,8 @@ def transposing(nest: Move, columns: Run, rows: Run, block: int, stage: bool) ->
     pitch = abs(rows.loops[0].src) // 8
     pages = block if pitch >= PAGE_BYTES else -(-block * pitch // PAGE_BYTES)
     visits = 1 if stage else strips
-    cost = STAGED_LINE_CYCLES if stage else (strips - 1) * L2_LINE_CYCLES * (block > fitting(rows))
+    pieces = max(1.0, LINE_BITS / (columns.extent * nest.read))  # of rows, in a line
+    cost = STAGED_LINE_CYCLES * pieces if stage else (strips - 1) * L2_LINE_CYCLES * (block > fitting(rows))
     if pages > TLB_ENTRIES:
         lost = min(1.0, pages / TLB_ENTRIES - 1)  # they are not forgotten strictly by age
         cost += visits * TLB_MISS_CYCLES * lost * min(1.0, pitch / PAGE_BYTES)

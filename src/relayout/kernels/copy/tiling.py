@@ -30,7 +30,6 @@ from relayout.kernels.copy.plan import (
     left_of,
     one_of,
     outside,
-    part_of,
     runs,
     shared_of,
     waiting,
@@ -44,7 +43,6 @@ __all__ = ["HollowPlan", "StagedPlan", "TransposePlan", "by_columns", "plans", "
 
 UNEVEN = 1.05  # longest share over the mean share: above that another loop is shared
 LONGEST_TABLE = 4096  # elements of a joined run whose offsets are written down one by one
-USUAL_TABLE = 512  # elements of one that is a part of a longer run: its offsets stay in the L1 cache
 SMALL_BUFFER_BITS = 8 * (4 << 10)  # of a buffer beside which the source's lines stay in the L1 cache, too
 STREAM_PITCH_BYTES = 512  # rows further apart are no stream to the hardware prefetcher
 BLOCKS = 4  # sizes of blocks, each twice the one before; the first is a line of the destination
@@ -335,11 +333,9 @@ def _continued(run: Run, side: str, bits: int, free: list[Loop]) -> Run:
         )
         taken = after.taking(enough) if enough else after
         if run.extent * taken.extent > LONGEST_TABLE:
-            taken = part_of(after, USUAL_TABLE // run.extent)
-            if run.extent * taken.extent < line:
-                break
+            break
         run = Run((*run.loops, taken))
-        if taken is not after:
+        if enough:
             break
         free = [loop for loop in free if loop is not after]
     return run
