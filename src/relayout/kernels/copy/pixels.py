@@ -302,10 +302,10 @@ class Deinterleave(Pixels):
     def _widened(self, src: Value, channels: int) -> Iterator[Value]:
         """The vectors of all planes, put together of words, whose upper bytes are zero.
 
-        They are bytes again in the text. The compiler leaves that out where they become words at once, so
-        each is made when it is wanted.
+        They stay words where they become floats; else they are bytes again in the text, and each is made when
+        it is wanted.
         """
-        b, most = self.b, self.machine.vector
+        b, most, real = self.b, self.machine.vector, self.what is not None and self.what.dst.is_float
         words, total = 8 * most // WORD_BITS, self.per * channels
         zeros, wide = constant(vector(most, I8), 0), vector(words, integer(WORD_BITS))
         firsts = range(0, total, words * channels)
@@ -316,7 +316,8 @@ class Deinterleave(Pixels):
             for x, offset in zip(loaded, map(sub, firsts, begins), strict=True):
                 picks = [most] * most
                 picks[:: WORD_BITS // 8] = range(offset + c, offset + c + words * channels, channels)
-                parts.append(b.trunc(b.bitcast(b.shuffle(x, picks, zeros), wide), I8))
+                word = b.bitcast(b.shuffle(x, picks, zeros), wide)
+                parts.append(word if real else b.trunc(word, I8))
             yield join(b, parts)
 
     def _planes(self, vectors: list[Value]) -> list[Value]:
