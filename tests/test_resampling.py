@@ -156,17 +156,21 @@ def planned(made):
     return found and separable.of_weights(found, *rows)
 
 
-@runs_code
-@examples(120)
-@given(of_bytes(), st.integers(0, 99))
-def test_rows_of_pixels_are_resampled_exactly(made, seed):
-    src = made.src
-    x = laid_out(extremes(src.dims, src.dtype.name, seed), src)
+def assert_bytes(made, x):
+    """Exactly rounded where sums are integers; by way of f32 half-way cases may go up or down."""
     if "in 16 bits" in made.implementation:
         assert_resampled(made, x)
         return
     exact = np.asarray(made.reference(x), np.float64)
     assert (np.abs(called(made, x) - exact) <= 0.5 + 1e-4).all()
+
+
+@runs_code
+@examples(120)
+@given(of_bytes(), st.integers(0, 99))
+def test_rows_of_pixels_are_resampled_exactly(made, seed):
+    src = made.src
+    assert_bytes(made, laid_out(extremes(src.dims, src.dtype.name, seed), src))
 
 
 @runs_code
@@ -180,7 +184,7 @@ def test_all_sums_are_rounded_as_the_definition_says(kind, factor):
     data = np.concatenate([data, data[::-1]], 2)
     for format in ("nchw", "nhwc"):
         x = rl.tensor(data, format, kind)
-        assert_resampled(Resampling(x.desc, "linear", factors=factor), x)
+        assert_bytes(Resampling(x.desc, "linear", factors=factor), x)
 
 
 @permutes
