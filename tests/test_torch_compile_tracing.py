@@ -106,6 +106,19 @@ class Windows(nn.Module):
         return torch.softmax(x.view(4, 16, 1) * x.view(4, 1, 16) + apart, -1)
 
 
+class Token(nn.Module):
+    """Parameters that are expanded, and looked up by indices, as in ViT and Swin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.table = nn.Parameter(torch.randn(1, 1, 32)), nn.Parameter(torch.randn(5, 32))
+        self.register_buffer("places", torch.arange(17) % 5)
+
+    def forward(self, x: Any) -> Any:
+        y = torch.cat((self.token.expand(x.shape[0], -1, -1), x), 1)
+        return y + self.table[self.places]
+
+
 class Shuffle(nn.Module):
     def forward(self, x: Any) -> Any:
         one, other = x.chunk(2, 1)
@@ -115,6 +128,7 @@ class Shuffle(nn.Module):
 MODELS = {
     "residual": (Residual(), (1, 8, 12, 12)),
     "attention": (Attention(), (2, 16, 32)),
+    "token": (Token(), (2, 16, 32)),
     "pools": (nn.Sequential(nn.MaxPool2d(3, 2, 1), nn.AdaptiveAvgPool2d(2), nn.Flatten()), (1, 8, 12, 12)),
     "activations": (
         nn.Sequential(nn.Conv2d(8, 8, 1), nn.Hardswish(True), nn.SiLU(True), nn.GELU(), nn.ELU(inplace=True)),

@@ -15,6 +15,7 @@ caller's memory.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,8 @@ from relayout.primitives.reorder import Reorder
 from relayout.primitives.values import Node, Nodes, Value, origin
 from relayout.reorder import reorder
 from relayout.reorder.conversion import Conversion
-from relayout.tensor import Tensor, check_addresses, from_buffer, on_large_pages
+from relayout.reorder.native import Native, at_hand, native
+from relayout.tensor import Tensor, address, check_addresses, from_buffer, on_large_pages
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,8 +43,11 @@ if TYPE_CHECKING:
 __all__ = ["Item", "Storage", "arena_of", "laid_out", "note_uses", "room_of", "stored"]
 
 ONCE = 16 << 20
-"""Bytes of a constant up to which NumPy moves it: it takes some milliseconds, a kernel that is called once
+"""Bytes of constants in the same formats up to which NumPy moves them: it takes some milliseconds, a kernel
 20 to 80 until it is compiled."""
+
+LOOKED_FOR = 1 << 20
+"""Bytes of a constant from which on it is worth to look on disk for a kernel."""
 
 
 @dataclass(eq=False)
@@ -253,29 +258,44 @@ def laid_out(sequence: Nodes, items: list[Item]) -> dict[int, NDArray[np.uint8]]
         for key, storage in item.storages.items():
             if storage.where == "constant" and storage.number not in wanted:
                 wanted[storage.number] = item.primitive.descs[key], f"{item.name}: {key}"
-    for desc, where in wanted.values():
+    together: Counter[tuple[MemoryDesc, MemoryDesc]] = Counter()
+    for number, (desc, where) in wanted.items():
         check_addresses(desc, where)
+        together[sequence.constants[number].desc, desc] += desc.nbytes
     rooms = on_large_pages([room_of(desc) for desc, _ in wanted.values()])
     for room, (number, (desc, where)) in zip(rooms, wanted.items(), strict=True):
         given = sequence.constants[number]
-        _lay(given, Tensor(desc, room), where)
+        _lay(given, Tensor(desc, room), where, together[given.desc, desc])
         release(given.buffer)
     return dict(zip(wanted, rooms, strict=True))
 
 
-def _lay(given: Tensor, target: Tensor, where: str) -> None:
-    """Write a tensor in the descriptor of another one, zeroed and its own."""
+def _lay(given: Tensor, target: Tensor, where: str, together: int = 0) -> None:
+    """Write a tensor in the descriptor of another one, zeroed and its own.
+
+    ``together`` are the bytes of all constants that are laid out in the same way.
+    """
     desc = target.desc
     size = desc.required_bytes
     if desc.layout.is_injective() or 0 in desc.dims:
-        if desc.nbytes <= ONCE and given.desc.dtype == desc.dtype:
-            Conversion.uncompiled(given.desc, desc)(given, target)
+        plan, same = Conversion.uncompiled(given.desc, desc), given.desc.dtype == desc.dtype
+        kernels = _worthwhile(plan, together) if same else None
+        if kernels is not None:
+            kernels(address(given.buffer), address(target.buffer), fresh=True)
+        elif same and desc.nbytes <= ONCE:
+            plan(given, target)
         else:
             reorder(given, desc, out=target)
     elif alike(given.desc, desc):  # elements share the same places on both sides
         target.buffer[:size] = from_buffer(given.buffer, desc).buffer[:size]
     else:
         target.buffer[:size] = _sharing_places(given, desc, where)
+
+
+def _worthwhile(plan: Conversion, together: int) -> Native | None:
+    """The kernels for a constant, where an earlier process has left them, or many constants need them."""
+    known = plan.dst.nbytes >= LOOKED_FOR and at_hand(plan.src, plan.alike)
+    return native(plan.src, plan.alike) if known or together > ONCE else None
 
 
 def _sharing_places(given: Tensor, desc: MemoryDesc, where: str) -> NDArray[np.uint8]:

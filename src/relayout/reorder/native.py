@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from relayout.runtime.prepared import Prepared
     from relayout.targets.machine import Machine
 
-__all__ = ["Native", "Shape", "consulted", "native", "worth_compiling"]
+__all__ = ["Native", "Shape", "at_hand", "consulted", "native", "worth_compiling"]
 
 Shape = tuple[tuple[str, int | None], ...]
 """Which attributes take part, in the order of the formula, and along which logical axis each has values."""
@@ -329,6 +329,12 @@ def native(src: MemoryDesc, dst: MemoryDesc, shape: Shape = (), wish: str = "") 
     With a wish those that have all of its words; without one those that are estimated to be fastest.
     """
     return None if 0 in src.dims else _native(src, dst, shape, wish, (count(), *settings()))
+
+
+def at_hand(src: MemoryDesc, dst: MemoryDesc) -> bool:
+    """Whether an earlier process has left what :func:`native` makes."""
+    name = kept.name(src, dst, (), "", (count(), *settings()))
+    return 0 not in src.dims and kept.recalled(name) is not None
 
 
 def worth_compiling(src: MemoryDesc, dst: MemoryDesc) -> bool:

@@ -62,6 +62,8 @@ def _absorbed(node: Node, around: Around) -> tuple[Node, ...] | None:
 
 def _fits(data: Array, dtype: np.dtype[Any] | None) -> bool:
     """Whether all elements are finite, and in a data type, too."""
+    if data.dtype == dtype:
+        return bool(np.isfinite(data).all())
     return dtype is not None and bool((np.abs(data) <= np.finfo(dtype).max).all())
 
 
@@ -103,20 +105,34 @@ def _vector(data: Array | None, neutral: float, rank: int, axis: int, count: int
     return np.broadcast_to(np.asarray(data, np.float64).reshape(-1), (count,))
 
 
-def _constants(head: Node, around: Around, first: int, count: int) -> list[Array | None] | None:
-    """Constant inputs, None for those that are left out; None for all where one is computed."""
+def _constants(
+    head: Node, around: Around, first: int, count: int, large: bool = False
+) -> list[Array | None] | None:
+    """Constant inputs, None for those that are left out; None for all where one is computed.
+
+    They come in double precision; but the first one as it is, if it is ``large``.
+    """
     found: list[Array | None] = []
     for place in range(first, first + count):
         name = head.inputs[place] if place < len(head.inputs) else ""
         data = around.data(name)
         if name and (data is None or data.dtype not in (np.float32, np.float64)):
             return None
-        found.append(None if data is None else np.asarray(data, np.float64))
+        kept = large and place == first
+        found.append(data if kept or data is None else np.asarray(data, np.float64))
     return found
 
 
+def _scaled(weights: Array, factor: Array) -> Array:
+    """Weights by factors in double precision, rounded once: in one pass, without copies in between."""
+    made = np.empty_like(weights)
+    with np.errstate(over="ignore", invalid="ignore"):  # :func:`_fits` looks at what comes out
+        np.multiply(weights, factor, out=made, casting="same_kind")
+    return made
+
+
 def _convolution(head: Node, around: Around, factor: Array | None, term: Array | None) -> Arrays | None:
-    given = _constants(head, around, 1, 2)
+    given = _constants(head, around, 1, 2, large=True)
     if given is None or given[0] is None:
         return None
     weights, bias = given[0], given[1]
@@ -129,17 +145,17 @@ def _convolution(head: Node, around: Around, factor: Array | None, term: Array |
     made = {}
     if factor is not None and transposed:
         parts = weights.reshape(groups, -1, *weights.shape[1:])
-        parts = parts * by.reshape(groups, 1, -1, *(1,) * (weights.ndim - 2))
+        parts = _scaled(parts, by.reshape(groups, 1, -1, *(1,) * (weights.ndim - 2)))
         made[1] = parts.reshape(weights.shape)
     elif factor is not None:
-        made[1] = weights * by.reshape(-1, *(1,) * (weights.ndim - 1))
+        made[1] = _scaled(weights, by.reshape(-1, *(1,) * (weights.ndim - 1)))
     if bias is not None or term is not None:
         made[2] = plus if bias is None else bias * by + plus
     return made
 
 
 def _matrix(head: Node, around: Around, factor: Array | None, term: Array | None) -> Arrays | None:
-    given = _constants(head, around, 1, 2)
+    given = _constants(head, around, 1, 2, large=True)
     if given is None or given[0] is None:
         return None
     weights, bias = given[0], given[1]
@@ -151,18 +167,18 @@ def _matrix(head: Node, around: Around, factor: Array | None, term: Array | None
         return None
     made = {}
     if factor is not None:
-        made[1] = weights * (by[:, None] if turned else by)
+        made[1] = _scaled(weights, by[:, None] if turned else by)
     if bias is not None or term is not None:
         made[2] = attribute(head, "beta") * before * by + plus
     return made
 
 
 def _product(head: Node, around: Around, factor: Array | None, term: Array | None) -> Arrays | None:
-    given, dims = _constants(head, around, 1, 1), around.dims(head.outputs[0])
+    given, dims = _constants(head, around, 1, 1, large=True), around.dims(head.outputs[0])
     if given is None or given[0] is None or given[0].ndim < 2 or dims is None or factor is None:
         return None
     by = _vector(factor, 1, len(dims), len(dims) - 1, given[0].shape[-1])
-    return None if by is None or term is not None else {1: given[0] * by}
+    return None if by is None or term is not None else {1: _scaled(given[0], by)}
 
 
 def _channels(head: Node, around: Around, factor: Array | None, term: Array | None) -> Arrays | None:

@@ -13,7 +13,7 @@ from math import ceil
 
 from relayout.ir.amx import ROWS
 from relayout.kernels.conv.amx import cutting, products_of, registers, runs_of, split
-from relayout.kernels.conv.cost import FACTS, TILES_TRIED, Facts, Model, pieces_of_extent
+from relayout.kernels.conv.cost import FACTS, TILES_TRIED, Facts, Known, Model, pieces_of_extent
 from relayout.kernels.conv.direct import Block, Direct
 from relayout.kernels.conv.tile import BLOCK
 
@@ -34,6 +34,9 @@ class AmxModel(Model):
         self.cut = cutting(inner.extent)
         self.products = products_of(nest.loops, nest.arithmetic)  # of each sum
         self.blocks_ = self._blocks()
+
+    def _remembered(self) -> Known:
+        return Known()  # runs of pixels depend on the strides of the source
 
     @property
     def fits(self) -> bool:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
@@ -29,7 +30,7 @@ from relayout.kernels.conv.direct import Block, Cut, Direct
 from relayout.kernels.conv.geometry import share_inside
 from relayout.kernels.conv.tile import WORD, registers_of
 
-__all__ = ["FACTS", "TILES_TRIED", "Facts", "Model", "pieces_of_extent"]
+__all__ = ["FACTS", "TILES_TRIED", "Facts", "Known", "Model", "pieces_of_extent"]
 
 MOST_PIXELS = 28  # pixels of a tile
 LEAST_PIXELS = 4  # pixels of a tile whose turns do all taps of a row
@@ -92,6 +93,27 @@ FACTS = Facts()
 is a guess. For another processor they are a starting point, from which the contest goes on."""
 
 
+class Known:
+    """What is asked again for each way to cut the work, of which there may be hundreds.
+
+    The formats that a network is planned with make dozens of plans of a problem, most of whose tiles multiply
+    alike.
+    """
+
+    def __init__(self) -> None:
+        self.turns: dict[tuple[int, int], float] = {}
+        self.tiles: dict[int, list[tuple[int, float]]] = {}
+        self.waited: dict[int, float] = {}
+        self.multiplied: dict[tuple[Block, int, int], float] = {}
+        self.best: list[Block] = []
+
+
+@lru_cache(maxsize=512)
+def _known(*_: object) -> Known:
+    """What is known of plans that agree in all of this."""
+    return Known()
+
+
 class Model:
     """What a plan costs when it is cut into tiles and tasks in one way or another."""
 
@@ -108,12 +130,25 @@ class Model:
         self.collides = nest.dims[3].src and nest.dims[3].src % facts.apart == 0
         vector = nest.machine.vector // WORD * nest.arithmetic.depth * dtype(nest.weights_type).bits // 8
         self.vector = 0 if nest.spread else vector
-        # What is asked again for each way to cut the work, of which there may be hundreds.
-        self._turn: dict[tuple[int, int], float] = {}
+        self.pixel = g.groups * g.inputs * nest.arithmetic.element  # bytes that are read of it
+        self.result = g.groups * g.outputs * WORD
         self._largest: dict[int, float] = {}
-        self._tiles: dict[int, list[tuple[int, float]]] = {}
-        self._waited: dict[int, float] = {}
-        self._best: list[Block] = []
+        self._known = self._remembered()
+
+    def _remembered(self) -> Known:
+        """What is known of plans whose tiles multiply alike, wherever these read and write."""
+        nest = self.nest
+        return _known(
+            *(self.facts, nest.geometry, nest.machine, nest.arithmetic, nest.zeros, bool(nest.spread)),
+            *(
+                len(nest.taps),
+                tuple(self.groups.items()),
+                self.borders,
+                self.rows_inside,
+                bool(self.collides),
+            ),
+            *(self.vector, self.turns, self.height, self.width),
+        )
 
     @property
     def fits(self) -> bool:
@@ -124,8 +159,8 @@ class Model:
 
     def blocks(self) -> list[Block]:
         """The pixels that a tile may have: the best few by the time that multiplying alone takes."""
-        if self._best:
-            return self._best
+        if self._known.best:
+            return self._known.best
         room = self.room()
         most = 0 if self.borders else self.width  # of rows of tiles of several rows
         choices = [
@@ -137,8 +172,8 @@ class Model:
         def cycles(block: Block) -> tuple[float, int]:
             return self.multiplying(block, self.height, self.width), -block.rows * block.columns
 
-        self._best = sorted(choices, key=cycles)[:TILES_TRIED]
-        return self._best
+        self._known.best = sorted(choices, key=cycles)[:TILES_TRIED]
+        return self._known.best
 
     def room(self) -> int:
         """How many pixels' sums fit the registers, beside weights and what is being multiplied."""
@@ -161,7 +196,7 @@ class Model:
     def turn(self, pixels: int, vectors: int) -> float:
         """Cycles of one tap of one turn of the sum in a tile, if its weights are near."""
         pixels += pixels % (1 + self.nest.arithmetic.paired)
-        if (pixels, vectors) not in self._turn:
+        if (pixels, vectors) not in self._known.turns:
             facts, inputs = self.facts, self.nest.geometry.inputs
             if self.nest.spread:
                 shuffled = pixels * vectors * (1 + inputs / facts.products)
@@ -174,8 +209,8 @@ class Model:
             if vectors * self.vector * self.turns > self.nest.machine.l1 // 2:
                 cycles += max(0.0, vectors * self.vector - facts.near * cycles) / facts.late
             cycles += facts.turn / len(self.nest.taps) + facts.load * self.loads(pixels, vectors)
-            self._turn[pixels, vectors] = cycles
-        return self._turn[pixels, vectors]
+            self._known.turns[pixels, vectors] = cycles
+        return self._known.turns[pixels, vectors]
 
     def waiting(self, pixels: int, vectors: int) -> float:
         """Cycles of one tap of one turn besides, if weights come from far: not all of it is hidden."""
@@ -193,6 +228,9 @@ class Model:
 
     def multiplying(self, block: Block, rows: int, columns: int) -> float:
         """Cycles of all groups for so many rows of so many pixels."""
+        key = block, rows, columns
+        if key in self._known.multiplied:
+            return self._known.multiplied[key]
         total, step = 0.0, block.columns
         if self.borders:  # tiles of a row are of about the same size
             step = ceil(columns / ceil(columns / step))
@@ -201,14 +239,15 @@ class Model:
             for wide, m in wider:
                 for count, cycles in self.tile(tall * wide):
                     total += n * m * count * cycles
+        self._known.multiplied[key] = total
         return total
 
     def tile(self, pixels: int) -> list[tuple[int, float]]:
         """For each kind of groups how many there are, and the cycles of a tile of so many pixels."""
-        found = self._tiles.get(pixels)
+        found = self._known.tiles.get(pixels)
         if found is None:
             facts, turns = self.facts, self.turns * self.rows_inside
-            found = self._tiles[pixels] = [
+            found = self._known.tiles[pixels] = [
                 (count, turns * self.turn(pixels, v) + facts.call + facts.store * (pixels * v))
                 for v, count in self.groups.items()
             ]
@@ -257,16 +296,16 @@ class Model:
         block, rows, columns, chunks = cut
         groups = len(nest.places)
         pixels = min(rows, block.rows) * min(columns, block.columns)
-        waited = self._waited.get(pixels)
+        waited = self._known.waited.get(pixels)
         if waited is None:
             several = (count * self.waiting(pixels, vectors) for vectors, count in self.groups.items())
-            waited = self._waited[pixels] = self.turns * sum(several)
+            waited = self._known.waited[pixels] = self.turns * sum(several)
         packed = 0
         if nest.packs:
             packed = g.kernel[0] * g.reach(1, rows) * nest.packed_columns * nest.pitch
         unpacked = rows * self.width * nest.result_pitch if nest.unpacks else 0
-        source = packed or rows * columns * g.groups * g.inputs * nest.arithmetic.element
-        touched = source + (unpacked or rows * columns * g.groups * g.outputs * WORD // chunks)
+        source = packed or rows * columns * self.pixel
+        touched = source + (unpacked or rows * columns * self.result // chunks)
         sums = self.multiplying(block, rows, columns) + groups * source / g.groups / facts.reread
         if touched > self.cache // 2:
             sums *= 1 + facts.spilled

@@ -8,6 +8,7 @@ side is packed or unpacked, or the weights are reordered before.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import product
 from math import ceil
 from typing import NamedTuple
@@ -183,6 +184,7 @@ def _patterns(geometry: Geometry, lanes: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(lane // per * inputs + k for lane in range(lanes)) for k in range(inputs))
 
 
+@lru_cache(maxsize=512)  # the formats of a network are tried with any number of vectors, and written anyhow
 def _direct_loops(
     side: Side,
     geometry: Geometry,
@@ -255,6 +257,7 @@ def in_whole_steps(geometry: Geometry, arithmetic: Arithmetic) -> int:
     return ceil(geometry.inputs / arithmetic.depth) * arithmetic.depth
 
 
+@lru_cache(maxsize=512)
 def _packed_loops(
     geometry: Geometry,
     arithmetic: Arithmetic,
@@ -408,6 +411,7 @@ def _channel(side: tuple[Side | None, int], number: int) -> int:
     return number * size if given is None else places_of(given.channels, given.room)[number]
 
 
+@lru_cache(maxsize=4096)  # each for any number of vectors, and for all formats of the source
 def _pieces(
     target: tuple[Side | None, int], first: int, valid: int, lanes: int, total: int
 ) -> tuple[Piece, ...] | None:

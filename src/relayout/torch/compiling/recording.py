@@ -102,7 +102,7 @@ class Recorder(TorchDispatchMode):
             raise Untraced(f"{func}: random numbers")
         if not any(type(one) is FakeTensor for one in given):
             return self._computed(func, args, kwargs, given)
-        if {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & {*func.tags}:
+        if _data_decide(func, args):
             raise Untraced(f"{func}: data decide")
         if func._schema.is_mutable:
             return self._written(func, args, kwargs)
@@ -290,6 +290,14 @@ def _functional(func: Any) -> Any:
         return None
     same = [one.name for one in found._schema.arguments] == [one.name for one in arguments]
     return found if same else None
+
+
+def _data_decide(func: Any, args: Sequence[Any]) -> bool:
+    """Whether sizes or numbers depend on elements; of indices only where they are truth values."""
+    if not {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & {*func.tags}:
+        return False
+    kinds = {one.dtype for one in _tensors(args[1:2])}
+    return func is not _aten.index.Tensor or bool(kinds & {torch.bool, torch.uint8})
 
 
 def _without_dropout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -99,9 +99,10 @@ def _called(node: Any, known: Mapping[Any, Any], recorder: Recorder) -> Any:
     said = node.meta.get("example_value")
     if said is None and node.target is not operator.setitem:
         raise Untraced(f"{node.target} is called for what it does: autocast, or the mode of gradients")
-    for one in said if isinstance(said, (list, tuple)) else (said,):
-        if isinstance(one, torch.Tensor) and one.requires_grad:
-            raise Untraced("gradients")
+    if torch.is_grad_enabled():  # otherwise views of parameters only look as if they had some
+        for one in said if isinstance(said, (list, tuple)) else (said,):
+            if isinstance(one, torch.Tensor) and one.requires_grad:
+                raise Untraced("gradients")
     recorder.stack = node.meta.get("nn_module_stack")
     args, kwargs = map_arg((node.args, node.kwargs), known.__getitem__)
     if node.op == "call_function":
