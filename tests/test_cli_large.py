@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from click.testing import CliRunner, Result
 import relayout as rl
 from relayout.cli import application
 from relayout.cli.options import Exit
+from relayout.files.descriptor import descriptor_to_json
+from relayout.stores.rates import measured
 from relayout.stores.task import Task
 from test_stores import numbers, write_folder
 
@@ -42,6 +45,21 @@ def test_a_plan_is_printed_and_nothing_is_done(source: Path) -> None:
     assert told["seconds"] > 0
     assert told["predicted_seconds"] > 0
     assert told["resident"] is None or told["resident"] > 10 << 20
+
+
+def test_plans_do_not_number_all_chunks(tmp_path: Path) -> None:
+    """The rates are measured on three chunks; a set of all numbers would take gigabytes."""
+    desc = rl.MemoryDesc((10**9, 4), "u8", "ab")
+    told = {"relayout": 1, "descriptor": descriptor_to_json(desc), "chunks": [10, 4], "files": "npy"}
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "relayout.json").write_text(json.dumps(told))
+    lazy = rl.open(tmp_path / "x")
+    tracemalloc.start()
+    try:
+        measured(lazy.stored, lazy.stored, tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_conversion_with_values(source: Path) -> None:

@@ -101,9 +101,12 @@ def _print(lazy: LazyTensor, title: str, output: Output) -> None:
         rows.add_row(
             "stored", stored + (f"; {missing} chunks are not there: fill value" if missing > 0 else "")
         )
-    for what, words in lazy.stored.facts().items():
+    facts = lazy.stored.facts()
+    for what, words in facts.items():
         if what != "chunks":
             rows.add_row(what, words)
+        elif "shards" in facts:  # what is written as one is a shard, and all that is said above is of those
+            rows.add_row("in shards", f"chunks of {words}")
     console.print(Padding.indent(rows, 2))
 
 

@@ -159,7 +159,7 @@ class LazyTensor:
 
     def _chunk(self, chunk: Index) -> Bytes:
         data = self.stored.read(chunk)
-        return filled(self.stored) if data is None else data
+        return filled(self.stored, chunk) if data is None else data
 
     def numpy(self) -> NDArray[Any]:
         """All of it, as a logical array."""

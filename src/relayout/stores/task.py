@@ -397,7 +397,7 @@ class _Work:
                 "conversion was planned"
             )
         self.missing += 1
-        return filled(stored)
+        return filled(stored, chunk)
 
     def _move(self, cell: Index, other: Index) -> None:
         out = self.made.get(other)
@@ -461,7 +461,7 @@ def chunks_to_write(stored: Stored, cells: Cells, cell: Index, data: Bytes) -> I
         yield chunk, whole.reshape(-1).view(np.uint8)
 
 
-def filled(stored: Stored) -> Bytes:
+def filled(stored: Stored, chunk: Index) -> Bytes:
     """A chunk of the fill value.
 
     Raises
@@ -471,7 +471,7 @@ def filled(stored: Stored) -> Bytes:
     """
     if not stored.fill:
         raise LayoutError(
-            f"a chunk of {stored.address.spelled} is missing, and there is no fill value for it"
+            f"chunk {list(chunk)} of {stored.address.spelled} is missing, and there is no fill value for it"
         )
     element = np.frombuffer(stored.fill, np.uint8)
     count = int(np.prod(stored.chunks, dtype=np.int64))
