@@ -175,7 +175,7 @@ def test_instructions_of_aarch64_compute_the_same(kind: str, monkeypatch: pytest
         data = arrays(made)
         assert "bfdot" in made._cost()[1]
         found, wanted = called(made, data), made.reference(**data)
-        plan = program_._Lowering(made).recurrence(0)
+        plan = program_.ForwardLayers(made).recurrence(0)
     np.testing.assert_allclose(found["dst_layer"], wanted.dst_layer, atol=FLIPPED)
     arm = machine("neoverse-v1", "aarch64-unknown-linux-gnu")
     code = compile_.assemble(module_.module(replace(plan, machine=arm)), arm)

@@ -350,7 +350,7 @@ class TestRefusals:
         [
             ({"src_scale": [1, 2, 3]}, "say along which logical axis"),
             ({"src_scale": ([1, 2], 1)}, "needs 3 values"),
-            ({"src_scale": ([1, 2], 2)}, "there are 2 axes"),
+            ({"src_scale": ([1, 2], 2)}, "2x3 has 2 axes"),
             ({"src_scale": ([1, 2], 0, 0)}, "a tuple of 3"),
             ({"dst_scale": ([1, 0], 0)}, "has a 0"),
             ({"src_zero_point": 0.5}, "not whole.*src_shift"),
