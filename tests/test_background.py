@@ -51,7 +51,8 @@ def answer(kernel):
 def test_kernels_are_ready_at_the_end():
     with meanwhile():
         kernels = [wanted(n) for n in (3, 4, 5, 3)]
-        assert all(isinstance(one, background.Pending) for one in kernels)
+        # The last is one that may be compiled by now, and then is taken from where it is kept.
+        assert all(isinstance(one, background.Pending) for one in kernels[:3])
     assert background.queue() is None
     assert [answer(one) for one in kernels] == [3, 4, 5, 3]
     assert kernels[0].address == kernels[3].address != kernels[1].address
