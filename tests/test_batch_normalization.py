@@ -157,3 +157,40 @@ def test_bytes_of_long_runs_are_what_they_are_one_by_one(kinds, size):
     out = x.reorder(src)
     if kinds[0] == kinds[1]:
         np.testing.assert_array_equal(made(out, *vectors, out=out).numpy(), one)
+
+
+@pytest.mark.parametrize("kinds", [("u8", "u8"), ("s8", "s8"), ("u8", "s8"), ("s8", "u8")])
+@pytest.mark.parametrize("format", ["nhwc", "nchw", "nChw16c"])
+@examples(30)
+@given(seed=st.integers(0, 10**6), wild=st.booleans(), relu=st.booleans(), epsilon=st.sampled_from([0, 1e-5]))
+def test_bytes_are_within_half_a_step_of_the_definition(kinds, format, seed, wild, relu, epsilon):
+    """A line through all results of a channel gives those of the definition, however steep it is."""
+    random, dims = np.random.default_rng(seed), (2, 70, 8, 16)
+    src, dst = (rl.MemoryDesc(dims, kind, format) for kind in kinds)
+    low, high = int(src.dtype.min), int(src.dtype.max)
+    x = random.integers(low, high + 1, dims)
+    x[:, :, 0, :4] = low, low + 1, high - 1, high
+    vectors = [_wild(random, dims[1]) if wild else 3 * random.standard_normal(dims[1]) for _ in range(4)]
+    vectors = [one.astype(np.float32) for one in vectors]
+    vectors[1] = np.abs(vectors[1])  # the variance
+    made = BatchNormalization(src, dst, epsilon, use_scale=True, use_shift=True, fuse_relu=relu)
+    assert made.implementation.startswith("machine code")
+    found = made(rl.tensor(x, "nchw", kinds[0]).reorder(src), *vectors).numpy().astype(np.float64)
+    mean, variance, scale, shift = (one.astype(np.float64).reshape(-1, 1, 1) for one in vectors)
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + epsilon)
+        moved = (x - mean) * factor
+        exact = moved + shift
+        exact = np.where(exact > 0, exact, np.where(np.isnan(exact), exact, 0)) if relu else exact
+        rounding = 2.0**-21 * (np.abs(moved) + np.abs(shift))  # of f32, where both are large
+        error = np.abs(found - np.clip(np.nan_to_num(exact, nan=0.0), int(dst.dtype.min), int(dst.dtype.max)))
+        known = (np.abs(factor) < 1e38) | (factor == np.inf) | (factor == -np.inf)
+        bad = known & ~np.isnan(rounding) & (error > 0.5 + 2.0**-7 + rounding)
+        bad |= np.isnan(exact) & (found != 0) & known & np.isfinite(shift)
+    assert not bad.any(), (found[bad][:5], np.broadcast_to(exact, dims)[bad][:5])
+
+
+def _wild(random, count):
+    """A number for each channel, as networks have them and as no network should."""
+    sizes = np.float32([0, 1e-30, 1e-6, 1e-3, 0.1, 1, 1, 1, 30, 128, 255, 1e4, 1e8, 1e30, np.inf, np.nan])
+    return random.choice(sizes, count) * np.where(random.random(count) < 0.3, -1, 1).astype(np.float32)

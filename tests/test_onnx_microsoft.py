@@ -213,6 +213,33 @@ def test_weights_of_few_bits(bits: int, zeros: bool) -> None:
     agrees(proto, {"x0": inputs[0]}, 1e-2)
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_an_accuracy_level_permits_to_round_the_source(bits: int) -> None:
+    """Level 4 is a permission to round it to 8 bits, which kernels use unless f32 is asked for."""
+    n, k, block = 48, 128, 32
+    weights, scales = byte(n, k // block, block * bits // 8), np.abs(real(n * k // block)) + F32(0.1)
+    inputs = (real(3, k), weights, scales)
+    attributes = {"K": k, "N": n, "bits": bits, "block_size": block}
+    found = {}
+    for level in (0, 1, 4):
+        graph = read(model("MatMulNBits", inputs, {**attributes, "accuracy_level": level}, 1, True))
+        given = {"x0": inputs[0]}
+        permitted = [node for node in graph.nodes if node.attributes.get("source_bits") == 8]
+        assert [node.operator for node in permitted] == ["MatMul"] * (level == 4)
+        for precision in (None, "f32"):
+            plan = graph.plan(precision=precision)
+            [product] = [node for node in plan.graph.nodes if node.operator == "relayout.MatMulNBits"]
+            assert product.attributes.get("source_bits", 24) == (8 if level == 4 and not precision else 24)
+            found[level, precision] = graph.compile(precision=precision)(**given)[0]
+        exact = np.asarray(graph.evaluate(**given)[0], np.float64)
+        largest = np.abs(exact).max()
+        for precision in (None, "f32"):
+            within = 2e-2 if level == 4 and not precision else 1e-5
+            assert np.abs(found[level, precision] - exact).max() <= within * largest
+    np.testing.assert_array_equal(found[4, "f32"], found[0, None])
+    assert (found[4, None] != found[0, None]).any()
+
+
 def test_all_rules_are_tried() -> None:
     tried = {f"com.microsoft.{case[0]}" for case in CASES} | {"com.microsoft.MatMulNBits"}
     others = {"TransposeMatMul", "BiasSoftmax", "GatherND", "Pad", "Unique", "Expand", "GridSample"}

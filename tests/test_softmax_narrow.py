@@ -123,6 +123,30 @@ def test_special_values(kind: str, format: str, length: int) -> None:
         assert not guarded[[2, 3, 4, 5, *([0] if filler == -inf else [])]].any()
 
 
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+@pytest.mark.parametrize("length", [5, 32, 33, 100, 128, 197, 700, 5000])
+def test_rows_wherever_they_are(kind: str, length: int) -> None:
+    """No maximum is subtracted where sums tell that none is needed; of a task some rows may need one."""
+    random = np.random.default_rng(length)
+    offsets = [0, 20, -20, 22.2, -22.2, 40, -40, 60, -60, 61.5, 84, -84, 88, -88, 90, 100, -100, 1000, -3e4]
+    offsets += [0, 0, 0, 3e4, 0, -inf]
+    for spread in (0, 1, 30):
+        rows = spread * random.standard_normal((len(offsets), length)) + np.array(offsets)[:, None]
+        x = rl.tensor(rows.astype(np.float32), "ab", kind)
+        assert_within(Softmax(x.desc), x)
+
+
+def test_a_mask_is_zero_wherever_the_others_are() -> None:
+    for offset in (-1000, -60, -20, 0, 20, 60, 1000):
+        data = np.full((6, 130), offset, np.float32)
+        data[:, 1::3], data[:, 2::3] = -inf, -1e30
+        found = Softmax(rl.MemoryDesc((6, 130), "bf16", "ab"))(rl.tensor(data, "ab", "bf16")).numpy()
+        found = found.astype(np.float64)
+        assert (found[:, 1::3] == 0).all()
+        assert (found[:, 2::3] == 0).all()
+        np.testing.assert_allclose(found[:, ::3], 1 / 44, rtol=2**-8)
+
+
 @pytest.mark.parametrize("dims", [(4, 20), (4, 200), (4, 700)])
 def test_no_bf16_is_subnormal(dims: tuple[int, int]) -> None:
     below = np.resize(np.linspace(-110, -80, 301, dtype=np.float32), dims)

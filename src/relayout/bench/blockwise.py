@@ -1,8 +1,9 @@
 """Matrix products by weights of 4 and 8 bits, beside ONNX Runtime, products of f32 and the speed of reading.
 
 With one row, what counts is how fast the weights are read, so the yardstick is a kernel that reads as many
-bytes and adds them up. Each call has other weights, as the layers of a network have: as many as it takes to
-be twice the last cache. ONNX Runtime has a session for each of them.
+bytes and adds them up. Products follow each other as the layers of a network do, in one call and each with
+other weights: as many as it takes to be twice the last cache. The yardstick has a call for each, which is
+next to nothing, and ONNX Runtime a session for each.
 
 With many rows the yardstick is the same, and what counts is the product of f32 that dequantised weights would
 be multiplied by.
@@ -10,7 +11,7 @@ be multiplied by.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import cycle
@@ -118,10 +119,10 @@ def figure(product: Product, threads: int, rounds: int, seconds: float, runtime:
     scale = random.random((product.outputs, product.inputs // product.block)).astype(np.float32) + 0.5
     machine = host()
     copies = max(1, min(MOST, 2 * machine.l3 // product.bytes))
-    watches = {
-        READING: Stopwatch(reader(product.bytes, threads, copies)),
-        OURS: Stopwatch(_ours(product, x, codes, scale, threads, copies, 24)),
-        DYNAMIC: Stopwatch(_ours(product, x, codes, scale, threads, copies, 8)),
+    watches: dict[str, Callable[[], float]] = {
+        READING: _Each(reader(product.bytes, threads, copies), copies),
+        OURS: _Each(_ours(product, x, codes, scale, threads, copies, 24), copies),
+        DYNAMIC: _Each(_ours(product, x, codes, scale, threads, copies, 8), copies),
         F32: Stopwatch(_in_f32(product, x, codes, scale, threads)),
     }
     other = _of_runtime(product, x, codes, scale, threads, copies) if runtime else None
@@ -131,17 +132,28 @@ def figure(product: Product, threads: int, rounds: int, seconds: float, runtime:
     return Figure(product, threads, **figures(samples, READING))
 
 
+class _Each:
+    """The time of each of so many products that an action computes."""
+
+    def __init__(self, action: Callable[[], object], count: int) -> None:
+        self._watch, self._count = Stopwatch(action), count
+
+    def __call__(self) -> float:
+        return self._watch() / self._count
+
+
 def reader(size: int, threads: int, copies: int = 1) -> Callable[[], object]:
-    """What reads so many bytes, other ones in each of so many calls."""
+    """What reads so many bytes so many times, other ones each time."""
     size = -(-size // STEP) * STEP
     (whole,), target = on_large_pages([size * copies]), aligned(64 * threads)
     whole[:] = 1
-    operands, places = np.array([size // STEP], np.int64), cycle(range(copies))
+    operands, start = np.array([size // STEP], np.int64), address(whole)
+    kernel, given = _reading().address, (address(target), address(operands), threads, threads)
 
     def read() -> object:
-        start = address(whole) + next(places) * size
-        run(_reading().address, start, address(target), address(operands), threads, threads)
-        return whole
+        for at in range(start, start + copies * size, size):
+            run(kernel, at, *given)
+        return whole, target, operands
 
     return read
 
@@ -178,18 +190,20 @@ def _ours(
     with limited(threads):
         src = rl.tensor(x)
         made = primitives.MatmulNBits(src.desc, weights, block=product.block, source_bits=source_bits)
-    first = rl.tensor(codes, made.weights.tag, made.weights.dtype), rl.tensor(scale, made.scale.tag)
-    several = cycle([_copied(first) for _ in range(copies)])
-    out = Tensor(made.dst, allocate(made.dst))
-    return lambda: made(src, *next(several), out=out, threads=threads)
+        layers = primitives.Sequence()
+        value = layers.input("x", src.desc)
+        for k in range(copies):
+            given = rl.tensor(np.roll(codes, k), made.weights.tag, made.weights.dtype)
+            layers.output(layers.add(made, value, given, rl.tensor(scale + k, made.scale.tag)))
+        ready = layers.compile(threads)
+    several = [Tensor(made.dst, allocate(made.dst)) for _ in range(copies)]
+    places = [address(one.buffer) for one in (src, *several)]
 
+    def compute() -> object:
+        ready.at(places)
+        return src, several
 
-def _copied(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The same as the constants of a network lie."""
-    rooms = on_large_pages([one.buffer.nbytes for one in tensors])
-    for room, one in zip(rooms, tensors, strict=True):
-        room[:] = one.buffer
-    return [Tensor(one.desc, room) for room, one in zip(rooms, tensors, strict=True)]
+    return compute
 
 
 def _in_f32(

@@ -39,8 +39,8 @@ OLDEST: Final = 21
 WINDOWS_END: Final = 22
 """The version that says of poolings that no window starts in the padding behind, as all runtimes have it."""
 
-OWN: Final = frozenset(("captured", "padding_idx", "from_end"))
-"""Attributes that ONNX does not have: of training, of what is refused, or written otherwise."""
+OWN: Final = frozenset(("captured", "padding_idx", "from_end", "source_bits"))
+"""Attributes that ONNX does not have: of training, of what is refused, permitted, or written otherwise."""
 
 WRITTEN_OUT: Final = frozenset(("Swish",))
 """Operators that runtimes lack, written in older ones."""

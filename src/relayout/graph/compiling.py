@@ -19,7 +19,7 @@ from relayout.graph.graph import Graph, Value
 from relayout.graph.inference import inferred
 from relayout.graph.lowering.emission import emitted
 from relayout.graph.passes import fused, optimized, unfused
-from relayout.graph.passes.blockwise import with_blockwise_products
+from relayout.graph.passes.blockwise import unpermitted, with_blockwise_products
 from relayout.graph.passes.integers import in_integers
 from relayout.graph.passes.parts import in_parts
 from relayout.graph.passes.precision import check_precision, with_precision
@@ -56,6 +56,7 @@ def planned(
 ) -> Plan:
     """The plan of a graph, for a batch size or other dims; see :meth:`.Graph.plan`."""
     check_threads(threads)
+    graph = unpermitted(graph) if precision == "f32" else graph
     format, precision = image_format(format), check_precision(precision)
     return _planned(*divided(inferred(graph, batch)), format, threads, precision, pins)
 
@@ -91,6 +92,7 @@ def compiled(
     lists, sizes that only data decide) is left to the definitions of operators.
     """
     check_threads(threads)
+    graph = unpermitted(graph) if precision == "f32" else graph
     format, precision = image_format(format), check_precision(precision)
     known = inferred(graph, batch)
     whole = all(map(decided, known.inputs)) or not undecided(known)

@@ -255,7 +255,8 @@ class Graph:
             statistics of normalisations and softmax are added up in f32 within; reductions, exponentials,
             powers and losses stay in f32, and so do recurrent layers in f16. Inputs and outputs keep their
             types, and weights are converted once (:mod:`relayout.graph.passes.precision`). ``"f32"`` or
-            None: as the network has it.
+            None: as the network has it; None also uses what the network permits: sources of 8 bits for
+            weights of few bits (``accuracy_level=4`` of ONNX Runtime's ``MatMulNBits``).
 
         Raises
         ------

@@ -62,6 +62,8 @@ __all__ = ["Builder", "Function", "Operand", "table"]
 Operand = Value | int | float
 """What a method takes: a value, or a number that becomes a constant."""
 
+SELDOM = '!prof !{!"branch_weights", i32 1, i32 1000}'  # what is said of a branch that is seldom taken
+
 
 def _integers(name: str) -> Callable[[Builder, Operand, Operand], Value]:
     short = name.split()[0]
@@ -409,13 +411,14 @@ class Builder:
         self.label(done)
         return after if some else carried
 
-    def when(self, condition: Value, body: Callable[[], None]) -> None:
-        """Run the body only if the condition holds."""
+    def when(self, condition: Value, body: Callable[[], None], seldom: bool = False) -> None:
+        """Run the body only if the condition holds; if that is seldom, its code is out of the way."""
         condition = self._as(I1, condition, "when")
         if condition.number is not None:
             return body() if condition.number else None
         yes, done = self.name("when"), self.name("done")
-        self.line(f"br i1 {condition}, label %{yes}, label %{done}")
+        odds = f", {SELDOM}" if seldom else ""
+        self.line(f"br i1 {condition}, label %{yes}, label %{done}{odds}")
         self.label(yes)
         body()
         self.line(f"br label %{done}")
@@ -426,8 +429,7 @@ class Builder:
         """The value, or ``rare()`` if the condition holds, which is seldom: that code is out of the way."""
         condition = self._as(I1, condition, "unless")
         seldom, done, before = self.name("rare"), self.name("done"), self._block
-        odds = '!prof !{!"branch_weights", i32 1, i32 1000}'
-        self.line(f"br i1 {condition}, label %{seldom}, label %{done}, {odds}")
+        self.line(f"br i1 {condition}, label %{seldom}, label %{done}, {SELDOM}")
         self.label(seldom)
         other = self._as(value.type, rare(), "unless")
         self.line(f"br label %{done}")

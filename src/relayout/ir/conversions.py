@@ -349,11 +349,14 @@ def to_f32(b: Builder, value: Value, src: DType) -> Value:
     return b.real(convert(b, value, src, F32))
 
 
-def from_f32(b: Builder, x: Value, dst: DType, flushes: bool = False) -> Value:
+def from_f32(b: Builder, x: Value, dst: DType, flushes: bool = False, near: bool = False) -> Value:
     """Vectors of f32 that were computed with, in storage form.
 
-    With ``flushes`` bf16 that would be subnormal may become 0, which saves to look for them.
+    With ``flushes`` bf16 that would be subnormal may become 0, which saves to look for them. With ``near``
+    all of them are known to be numbers that s32 can hold, which saves a bound in front of integers.
     """
+    if near and not dst.is_float and dst.bits <= 8 and _is_x86(b.machine):
+        return _saturated(b, _cvtps2dq(b, x), S32, dst)
     if flushes and dst is BF16 and _has_bf16(b, x):
         return _bf16_flushed(b, x)
     return convert(b, b.bits(x), F32, dst)

@@ -19,9 +19,9 @@ from typing import Final
 from relayout.ir.builder import Builder
 from relayout.ir.types import FLOAT, I16, I32, Value, constant, poison, vector
 from relayout.ir.vectors import cut, join
-from relayout.targets.machine import LINE
+from relayout.targets.machine import LINE, Machine
 
-__all__ = ["ERROR", "LEAST", "LOG2_E", "exp2"]
+__all__ = ["ERROR", "LEAST", "LOG2_E", "exp2", "saturates"]
 
 ERROR: Final = {3: 2.0**-13, 4: 2.0**-18}
 """The largest relative error, by the degree of the polynomial."""
@@ -46,7 +46,7 @@ CURRENT: Final = 4  # the rounding mode that is set
 
 
 def exp2(b: Builder, x: Value, least: float | None = None, degree: int = 4) -> Value:
-    """2**x for x up to 127; NaN stays NaN.
+    """2**x for x up to 127, beyond that where it :func:`saturates`; NaN stays NaN.
 
     Parameters
     ----------
@@ -60,13 +60,23 @@ def exp2(b: Builder, x: Value, least: float | None = None, degree: int = 4) -> V
     degree : int
         That of the polynomial, 3 or 4; what it costs in precision is :data:`ERROR`.
     """
-    whole = b.machine.vector == LINE and b.machine.triple.startswith("x86_64")
+    whole = saturates(b.machine)
     y = (
         _at_once(b, x, degree)
         if whole
         else _by_bits(b, x, LEAST if least is None else max(LEAST, least), degree)
     )
     return b.select(b.fcmp("olt", x, least), 0.0, y) if whole and least is not None else y
+
+
+def saturates(machine: Machine) -> bool:
+    """Whether powers above 2**127 become infinity; elsewhere they must not be asked for.
+
+    >>> from relayout.targets.machine import machine
+    >>> [saturates(machine(cpu)) for cpu in ("x86-64-v3", "x86-64-v4")]
+    [False, True]
+    """
+    return machine.vector == LINE and machine.triple.startswith("x86_64")
 
 
 def _polynomial(b: Builder, r: Value, degree: int) -> Value:

@@ -19,6 +19,7 @@ computed with, in f32 or as the integers that they are, and stored in the data t
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from math import inf
 from typing import Final
@@ -27,8 +28,8 @@ from relayout.dtypes import DType, dtype
 from relayout.errors import LayoutError
 from relayout.ir.builder import Builder
 from relayout.ir.conversions import from_f32, to_f32
-from relayout.ir.types import FLOAT, I16, Type, Value, constant, integer, poison, vector
-from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
+from relayout.ir.types import FLOAT, I16, I32, Type, Value, constant, integer, poison, vector
+from relayout.ir.vectors import join, load_pieces, pieces_of, store_pieces
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["INFINITE", "Lanes", "lanes_of"]
@@ -65,6 +66,9 @@ class Lanes:
         these before they are stored.
     flushes : bool
         Whether bf16 that would be subnormal may be stored as 0.
+    pairs : bool
+        Whether vectors that fill a register with bf16 hold elements of even number first, then those of odd
+        number: see :meth:`load`. For whoever does the same with all lanes, or combines them.
     """
 
     def __init__(
@@ -76,9 +80,10 @@ class Lanes:
         picks: str = "",
         short: bool = False,
         flushes: bool = False,
+        pairs: bool = False,
     ) -> None:
         self.b, self.src, self.dst, self.whole, self.short = b, src, dst, whole, short
-        self.flushes = flushes
+        self.flushes, self.pairs = flushes, pairs
         self.ordered, self.smallest = whole and src.name in INFINITE and bool(picks), picks == "lt"
         self.element = integer(src.bits) if whole else I16 if short else FLOAT
         self.most = lanes_of(b.machine, src, whole, short)
@@ -116,8 +121,14 @@ class Lanes:
     def load(
         self, pointer: Value, count: int, valid: int | None = None, filler: float | None = None
     ) -> Value:
-        """Neighbouring elements; from ``valid`` on nothing is read: they hold the filler, or anything."""
+        """Neighbouring elements; from ``valid`` on nothing is read: they hold the filler, or anything.
+
+        In pairs, two bf16 are a word, whose upper half is the second of them once the lower is zero, and the
+        first once it is shifted: two instructions for two registers of f32, in place of four that widen.
+        """
         valid = count if valid is None else valid
+        if self._in_pairs(count):
+            return self._paired(pointer, count, valid, filler)
         x = self._loaded(pointer, self.src, count, valid)
         if filler is None or valid == count:
             return x
@@ -134,7 +145,23 @@ class Lanes:
         past = stream and whole and count * size >= STREAMED
         pieces = pieces_of(0, count if valid is None else valid, 0, size)
         made = self._as_stored(x) if plain else from_f32(self.b, x, self.dst, self.flushes)
+        if self._in_pairs(count):
+            made = self.b.shuffle(made, [k // 2 + k % 2 * (count // 2) for k in range(count)])
         store_pieces(self.b, made, pointer, pieces, min(LINE, count * size) if past else 0, past)
+
+    def _in_pairs(self, count: int) -> bool:
+        """Whether vectors of so many elements hold even ones first."""
+        return self.pairs and 2 * count == self.b.machine.vector
+
+    def _paired(self, pointer: Value, count: int, valid: int, filler: float | None) -> Value:
+        """Elements of even number, then those of odd number."""
+        b, halves = self.b, vector(count, I16)
+        raw = load_pieces(b, halves, pointer, pieces_of(0, valid, 0, 2))
+        if filler is not None and valid < count:
+            [bits] = struct.unpack("<hh", struct.pack("<f", filler))[1:]
+            raw = b.shuffle(raw, [k if k < valid else count for k in range(count)], bits)
+        words = b.bitcast(raw, vector(count // 2, I32))
+        return b.real(join(b, [b.shl(words, 16), b.and_(words, -0x10000)]))
 
     def _loaded(self, pointer: Value, kind: DType, count: int, valid: int) -> Value:
         plain = self.whole or kind is F32

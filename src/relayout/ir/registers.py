@@ -44,12 +44,15 @@ def loaded(b: Builder, x: Value, source: DType, kind: str) -> Value:
     return x
 
 
-def stored(b: Builder, x: Value, target: DType, kind: str) -> Value:
-    """What is to be stored: integers as wide as the data type."""
+def stored(b: Builder, x: Value, target: DType, kind: str, near: bool = False) -> Value:
+    """What is to be stored: integers as wide as the data type.
+
+    With ``near`` real numbers are known to be numbers that s32 can hold.
+    """
     if kind == "bool":
         return b.zext(x, I8)
     if kind == "f32":
-        return from_f32(b, x, target)
+        return from_f32(b, x, target, near=near)
     if kind == "f64":
         return convert(b, b.bits(x), dtype("f64"), target)
     return x

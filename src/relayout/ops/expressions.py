@@ -71,6 +71,7 @@ NUMPY: Final = {
 """The data types that the definition computes in."""
 
 FEW = 8  # terms of an expression whose code is a few instructions
+RELU = Function("relu")  # which leaves what is near where it is
 _INTEGERS = ("u8", "s8", "s16", "s32", "s64")
 _REALS = ("f32", "f64")
 _NUMBERS = (*_INTEGERS, *_REALS)
@@ -264,6 +265,9 @@ class Expression:
     terms : tuple of Term
     results : tuple of int
         The numbers of the operands and terms that are results, where the last one is not the only one.
+    near : bool
+        Whether it is known that results are numbers that s32 can hold: kernels need not look then, where they
+        round them to integers.
 
     Raises
     ------
@@ -285,13 +289,18 @@ class Expression:
     operands: tuple[str, ...]
     terms: tuple[Term, ...] = ()
     results: tuple[int, ...] = ()
+    near: bool = False
 
     @classmethod
     def of(
-        cls, operands: Sequence[str], terms: Sequence[tuple[Any, ...]] = (), results: Sequence[int] = ()
+        cls,
+        operands: Sequence[str],
+        terms: Sequence[tuple[Any, ...]] = (),
+        results: Sequence[int] = (),
+        near: bool = False,
     ) -> Expression:
         """An expression from terms as plain tuples."""
-        return cls(tuple(operands), tuple(Term(*term) for term in terms), tuple(results))
+        return cls(tuple(operands), tuple(Term(*term) for term in terms), tuple(results), near)
 
     def __post_init__(self) -> None:
         known = list(self.operands)
@@ -441,9 +450,9 @@ class Writing:
         found = self.apply(algorithm, x, y)
         return found if self.kind(found) != "bool" else self.put("cast", self.kind(x), found)
 
-    def written(self, *results: int) -> Expression:
+    def written(self, *results: int, near: bool = False) -> Expression:
         """The expression; its results, if it is not the last term alone."""
-        return Expression(tuple(self.operands), tuple(self.terms), results)
+        return Expression(tuple(self.operands), tuple(self.terms), results, near)
 
 
 def followed_by(expression: Expression, post_ops: Sequence[PostOp]) -> Expression:
@@ -476,7 +485,8 @@ def followed_by(expression: Expression, post_ops: Sequence[PostOp]) -> Expressio
             if op.scale != 1:
                 old = w.apply("mul", old, w.number("f32", single(op.scale)))
             x = w.apply("add", x, old)
-    return w.written()
+    near = expression.near and all(op == RELU for op in post_ops)
+    return w.written(near=near)
 
 
 def _check(term: Term, given: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ __all__ = [
 
 RELU = Function("relu")
 FLOPS = 8  # of an element of a row: two differences, a square, two sums, three for the result
+STEEP = 512.0  # the slope of a line of which no byte but one has a result that is no bound
+OUTSIDE = 2.0**20  # an intercept from which no slope up to that leads back to bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +92,53 @@ class BatchNormalization(Operation):
         mean and shift, would save nothing here and lose digits where the mean is large.
         """
         return self._normalised().written()
+
+    @property
+    def line(self) -> Expression | None:
+        """Slope and intercept of each channel, where source and destination are bytes; else None.
+
+        Of the variance, the mean, and scale and shift as far as there are any. A byte has few digits, so that
+        ``slope * x + intercept`` loses none of the result's, as long as the intercept is small: less than
+        ``2**-8`` of a step where the slope is at most :data:`STEEP`. Results of a steeper line are the least
+        or the largest of all, but for that of one byte at most. It gets a line with that slope through its
+        own result. So all results are numbers, of less than 22 bits.
+        """
+        src, dst = self.inputs[0].dtype, self.outputs[0].dtype
+        if any(kind.is_float or kind.bits != 8 for kind in (src, dst)):
+            return None
+        scaled, shifted = self._reads("scale"), self._reads("shift")
+        w = Writing("f32", "f32", *["f32"] * (scaled + shifted))
+        zero, mean = w.number("f32", 0.0), 1
+        root = w.apply(Function("sqrt"), w.apply("add", 0, w.number("f32", self.epsilon)))
+        factor = w.apply("div", 2 if scaled else w.number("f32", 1.0), root)
+        shift = 2 + scaled if shifted else zero
+
+        def clipped(x: int, low: float, high: float) -> int:
+            return w.apply("min", w.apply("max", x, w.number("f32", low)), w.number("f32", high))
+
+        def negative(x: int) -> int:
+            return w.apply("neg", x)
+
+        slope = clipped(factor, -STEEP, STEEP)
+        usual = clipped(w.apply("fma", negative(mean), slope, shift), -OUTSIDE, OUTSIDE)
+        crossing = w.apply("sub", mean, w.apply("div", shift, factor))
+        byte = w.apply("floor", w.apply("add", crossing, w.number("f32", 0.5)))
+        byte = clipped(byte, float(src.min), float(src.max))
+        result = w.apply("fma", w.apply("sub", byte, mean), factor, shift)
+        result = w.put("select", "f32", w.apply("isnan", result), zero, result)  # 0 * infinity
+        result = clipped(result, float(dst.min) - STEEP / 4, float(dst.max) + STEEP / 4)
+        other = w.apply("fma", byte, negative(slope), result)
+        finite = w.apply("lt", w.apply("abs", shift), w.number("f32", math.inf))
+        steep = w.apply("and", finite, w.apply("gt", w.apply("abs", factor), w.number("f32", STEEP)))
+        intercept = w.put("select", "f32", steep, other, usual)
+        strange = w.apply("or", w.apply("isnan", slope), w.apply("isnan", intercept))
+        slope, intercept = (w.put("select", "f32", strange, zero, x) for x in (slope, intercept))
+        return w.written(slope, intercept)
+
+    @property
+    def on_line(self) -> Expression:
+        """Of the source, slope and intercept: the result."""
+        return Expression.of(("f32",) * 3, [("fma", "f32", (0, 1, 2))], near=True)
 
     @property
     def passed(self) -> Expression:

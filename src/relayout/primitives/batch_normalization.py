@@ -32,6 +32,7 @@ from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.ops import normalization as ops
+from relayout.ops.expressions import Expression
 from relayout.ops.formats import check_source, following, not_negative, target_of
 from relayout.ops.functions import Function
 from relayout.ops.post_ops import post_ops_for
@@ -139,6 +140,8 @@ class BatchNormalization(Primitive):
 
         if self.operation.training and (program := self._in_cache()) is not None:
             return program
+        if (line := self.operation.line) is not None and "workspace" not in self.outputs:
+            return self._on_lines(line)
         vectors: dict[str, MemoryDesc]
         vectors = {name: self.descs[name] for name in ("variance", "scale") if name in self.descs}
         factors = MemoryDesc(self.src.dims[1:2], "f32", "a")
@@ -166,6 +169,34 @@ class BatchNormalization(Primitive):
         program = joined(*found, first, *last, note=note)
         if program is not None:
             program.scratch = {**program.scratch, "factor": factors.nbytes}
+        return program
+
+    @locked
+    def _on_lines(self, line: Expression) -> Program | None:
+        """Bytes of bytes: a line for each channel, then one instruction for an element.
+
+        A mean that is subtracted would take another one, and numbers of any size a third, that bounds them.
+        """
+        from relayout.primitives.lowering import elementwise, joined
+        from relayout.primitives.summing import sums
+
+        vector = MemoryDesc(self.src.dims[1:2], "f32", "a")
+        names = ["variance", "mean", *(name for name in ("scale", "shift") if name in self.inputs)]
+        vectors = {name: self.descs[name] for name in names}
+        steps = [elementwise(vector, vectors, line, target="slope", further={"intercept": vector})]
+        each = over_channels(vector, len(self.src.dims))
+        after = (*[ops.RELU] * self.operation.fuse_relu, *self.post_ops)
+        operands = {"src": self.src, "slope": each, "intercept": each}
+        steps.append(elementwise(self.dst, operands, self.operation.on_line, post_ops=after))
+        note = "lines of the channels, then one pass"
+        if self.operation.training:
+            seen = MemoryDesc(self.src.dims, self.src.dtype, self.src.layout.with_roles(None))
+            statistics = sums(seen, besides_channels(self.src), ("mean", "variance"))
+            steps.insert(0, statistics)
+            note = f"{statistics.note if statistics else ''}, {note}"
+        program = joined(*steps, note=note)
+        if program is not None:
+            program.scratch = {**program.scratch, "slope": vector.nbytes, "intercept": vector.nbytes}
         return program
 
     @locked

@@ -38,7 +38,7 @@ def product(case: Case) -> list[Way] | None:
     flat = flattened(steps, case.out.dims, (rows, n))
     if flat is None:
         return None
-    block = int(case.attributes["block_size"])
+    block, bits = (int(case.attributes[name]) for name in ("block_size", "source_bits"))
     descs = (
         MemoryDesc((n, k), weights.dtype, any_format),
         MemoryDesc(scale.dims, scale.dtype, any_format),
@@ -50,7 +50,7 @@ def product(case: Case) -> list[Way] | None:
         value = site.reshaped(site.value(src), (rows, k))
         dst = row_major((rows, n), case.out.dtype)
         ops, operands, _ = finished(site, flat, dst)
-        made = primitives.MatmulNBits(value.desc, *descs, dst, block=block, post_ops=ops)
+        made = primitives.MatmulNBits(value.desc, *descs, dst, block=block, source_bits=bits, post_ops=ops)
         given = [one.data for one in tables]
         if points is not None and points.data is not None:
             given[2] = points.data.astype(np.uint8)

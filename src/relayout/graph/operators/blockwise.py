@@ -25,9 +25,16 @@ def _infer(x: Fact, weights: Fact, *_: Fact | None, **__: object) -> Fact:
 
 @operator(BLOCKWISE, infer=_infer)
 def matmul_n_bits(
-    x: Array, weights: Array, scale: Array, zero_points: Array | None = None, /, *, block_size: int
+    x: Array,
+    weights: Array,
+    scale: Array,
+    zero_points: Array | None = None,
+    /,
+    *,
+    block_size: int,
+    source_bits: int = 24,
 ) -> Array:
-    """``x`` by the transpose of the weights as they are meant."""
+    """``x`` by the transpose of the weights as they are meant; ``source_bits`` as of ``MatMul``."""
     if zero_points is None:
         half = 1 << (3 if weights.dtype.name == "uint4" else 7)
         zero_points = np.full(scale.shape, half, weights.dtype)

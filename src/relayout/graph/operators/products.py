@@ -40,13 +40,17 @@ def product_dims(a: Fact, b: Fact) -> Dims | None:
     return (*(stack or ()), *a.dims[-2:-1], *(b.dims[-1:] if len(b.dims) > 1 else ()))
 
 
-def _product(a: Fact, b: Fact) -> Fact:
+def _product(a: Fact, b: Fact, **_: Any) -> Fact:
     return Fact(product_dims(a, b), a.dtype)
 
 
 @operator("MatMul", infer=_product)
-def matmul(a: Array, b: Array, /) -> Array:
-    """Products of the matrices in the last two axes."""
+def matmul(a: Array, b: Array, /, *, source_bits: int = 24) -> Array:
+    """Products of the matrices in the last two axes.
+
+    ``source_bits`` is a permission: with 8 a kernel may round ``a`` to 8 bits, block by block, where ``b`` is
+    dequantised in blocks (``accuracy_level=4`` of ONNX Runtime's ``MatMulNBits``). The definition does not.
+    """
     return narrow(np.matmul(wide(a), wide(b)), alike(a, b))
 
 

@@ -9,10 +9,14 @@
 for weights of 4 bits with scales by tensor, by output or by block of inputs, and for those of 8 bits in
 blocks. The weights ``w'`` are the same numbers, outputs first and unsigned, so that nothing larger than they
 are is ever made of them. It is done for kernels, behind all other passes.
+
+Where a product says that its source may be rounded to 8 bits, it says so afterwards. Whoever asks for f32
+(``compile(precision="f32")``) does not permit that: :func:`unpermitted`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import ml_dtypes
@@ -22,12 +26,15 @@ from relayout.graph.graph import Array, Graph, Node
 from relayout.graph.operators.blockwise import BLOCKWISE
 from relayout.graph.passes.rewriting import Around, attribute, rewritten, sizes
 
-__all__ = ["with_blockwise_products"]
+__all__ = ["unpermitted", "with_blockwise_products"]
 
 HALF: Final = {"int4": 8, "uint4": 0, "int8": 128, "uint8": 0}
 """What makes unsigned numbers of weights."""
 
 FLOATS: Final = ("float32", "float16", "bfloat16")
+
+PERMISSION: Final = "source_bits"
+"""The attribute that says to how many bits a source may be rounded."""
 
 
 def with_blockwise_products(graph: Graph) -> Graph:
@@ -49,6 +56,29 @@ def with_blockwise_products(graph: Graph) -> Graph:
     if not any(node.operator == "DequantizeLinear" for node in graph.nodes):
         return graph
     return rewritten(graph, _product)
+
+
+def unpermitted(graph: Graph) -> Graph:
+    """The graph without permissions to round sources.
+
+    >>> from relayout.graph.graph import Value
+    >>> x = Value("x", (1, 64), np.dtype("f4"))
+    >>> product = Node("MatMul", ("x", "w"), ("y",), {"source_bits": 8})
+    >>> print(unpermitted(Graph((x,), ("y",), (product,), {"w": np.zeros((64, 8), np.float32)})))
+    x f32 1x64
+    y = MatMul(x, w)
+    -> y
+    """
+
+    def exact(node: Node) -> Node:
+        kept = {
+            name: unpermitted(value) if isinstance(value, Graph) else value
+            for name, value in node.attributes.items()
+            if name != PERMISSION
+        }
+        return replace(node, attributes=kept)
+
+    return replace(graph, nodes=tuple(map(exact, graph.nodes)))
 
 
 def _product(node: Node, around: Around) -> tuple[Node, ...] | None:
@@ -78,7 +108,10 @@ def _product(node: Node, around: Around) -> tuple[Node, ...] | None:
     target, added = node.outputs, [name for name in more if name]
     if added:
         target = (around.fresh(f"{node.outputs[0]}/product"),)
-    made = Node(BLOCKWISE, (x, *names), target, {"block_size": block}, node.name)
+    attributes = {"block_size": block}
+    if node.operator == "MatMul" and attribute(node, PERMISSION) == 8:
+        attributes[PERMISSION] = 8
+    made = Node(BLOCKWISE, (x, *names), target, attributes, node.name)
     return (made, *(Node("Add", (target[0], name), node.outputs, {}, node.name) for name in added))
 
 

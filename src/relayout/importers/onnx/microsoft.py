@@ -29,6 +29,7 @@ Rule: TypeAlias = Callable[[Call, Writer], None]
 RULES: Final[dict[str, Rule]] = {}
 
 DOMAIN: Final = "com.microsoft"
+ROUNDED: Final = 4  # the accuracy level that permits sources of 8 bits
 CONV: Final = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 POOL: Final = ("auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides")
 
@@ -452,17 +453,21 @@ def _dynamic(call: Call, writer: Writer) -> None:
     _product(call, a, b, call.input(4), writer)
 
 
-def _product(call: Call, a: str, b: str, bias: str, writer: Writer) -> None:
-    made = writer.add("MatMul", a, b, into="" if bias else call.outputs[0])
+def _product(call: Call, a: str, b: str, bias: str, writer: Writer, **attributes: int) -> None:
+    made = writer.add("MatMul", a, b, into="" if bias else call.outputs[0], **attributes)
     if bias:
         writer.add("Add", made, bias, into=call.outputs[0])
 
 
 @of_runtime("MatMulNBits")
 def _few_bits(call: Call, writer: Writer) -> None:
-    """Weights of 4 or 8 bits: ``N x blocks x bytes``, with a scale and a zero point for each block of K."""
+    """Weights of 4 or 8 bits: ``N x blocks x bytes``, with a scale and a zero point for each block of K.
+
+    ``accuracy_level`` is the least precision of the first input that the model's author takes. 4 permits to
+    round it to 8 bits within each block, and the product is marked so; the others are met by f32.
+    """
     _only(call, 6)
-    _, (k, n, bits, block, _) = _options(call, K=0, N=0, bits=4, block_size=0, accuracy_level=0)
+    _, (k, n, bits, block, level) = _options(call, K=0, N=0, bits=4, block_size=0, accuracy_level=0)
     packed, zeros = writer.data(call.input(1)), writer.data(call.input(3))
     if bits not in (4, 8) or call.input(4) or packed is None or (call.input(3) and zeros is None):
         raise Unsupported("MatMulNBits of other than 4 or 8 bits, with g_idx, or with computed weights")
@@ -487,7 +492,9 @@ def _few_bits(call: Call, writer: Writer) -> None:
     real = writer.add(
         "DequantizeLinear", weights, scales, writer.constant(points.astype(kind), kind), **handed
     )
-    _product(call, call.input(0), writer.add("Transpose", real, perm=(1, 0)), call.input(5), writer)
+    permitted = {"source_bits": 8} if level == ROUNDED else {}
+    right = writer.add("Transpose", real, perm=(1, 0))
+    _product(call, call.input(0), right, call.input(5), writer, **permitted)
 
 
 def _codes(data: Any, bits: int) -> Any:

@@ -300,7 +300,7 @@ class _Function:
                 for k, kind in enumerate(self.operands)
             ]
             [value] = self.expression.emit(b, given)
-            found.append(stored(b, value, self.results[0], self.expression.kinds[0]))
+            found.append(self._stored(value, self.results[0], self.expression.kinds[0]))
         whole = join(b, found)
         return [b.shuffle(whole, range(first, first + LINE)) for first in range(0, TABLE, LINE)]
 
@@ -338,7 +338,10 @@ class _Function:
         if self._table:
             return list(values)
         every = zip(values, self.results, self.expression.kinds, strict=True)
-        return [stored(b, value, kind, computed) for value, kind, computed in every]
+        return [self._stored(*one) for one in every]
+
+    def _stored(self, value: Value, kind: DType, computed: str) -> Value:
+        return stored(self.b, value, kind, computed, self.expression.near)
 
     def _looked_up(self, x: Value) -> Value:
         """The results of bytes, by the table."""

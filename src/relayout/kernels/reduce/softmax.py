@@ -31,6 +31,16 @@ rounded. All elements of a row are off by the same then, and their quotients are
 are off by little. Beyond 2**16 elements of bf16 are equal, or so far apart that all but the largest become 0;
 there 2**(x - m) does as well.
 
+**Narrow results need no maximum.** A quotient of exponentials is the same whatever is subtracted in both. A
+maximum keeps them from leaving the range of f32, and most rows are nowhere near: so the first pass adds up
+``2**(x log2(e) + 32)``, and its sum tells. From 1 on, what became 0 would have been 0 behind the division,
+too, and below 2**120 nothing has overflowed; NaN is neither. A row with another sum takes all three passes.
+That saves reading, two comparisons and the wait for a maximum. (For f16, which ends at 2**-24, nothing is
+added, and 2**-64 is enough.)
+
+A register of 32 bf16 is two of f32, elements of even number and those of odd number
+(:class:`relayout.ir.lanes.Lanes`), since it does not matter which lane is whose.
+
 Special values need no code: an infinite maximum makes NaN of ``x - m``, and a NaN anywhere makes the sum NaN.
 So a row of -inf alone is NaN, as in PyTorch; -inf among numbers is 0. Guarded, what is NaN is stored as 0.
 """
@@ -39,12 +49,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 
 from relayout.dtypes import DType, dtype
 from relayout.ir import math as functions
 from relayout.ir.builder import Function
 from relayout.ir.conversions import flushed
-from relayout.ir.exponential import LOG2_E, exp2
+from relayout.ir.exponential import LOG2_E, exp2, saturates
 from relayout.ir.kernel import kernel
 from relayout.ir.lanes import Lanes, lanes_of
 from relayout.ir.types import Value
@@ -67,6 +78,9 @@ TOGETHER = 32  # registers of such rows that are interleaved
 MOST_KEPT = 1 << 12  # elements of a row whose exponentials are kept
 FAR = 2.0**16  # from zero: other bf16 are at least 256 away, and the last bit of f32 is 2**-7
 SMALLEST = 2.0**-126  # of the normal numbers of f32
+OFFSET = {BF16: 32.0, F16: 0.0}  # added to exponents in place of a maximum: what is at least 2**-126 of a sum
+LEAST_TOTAL = {BF16: 1.0, F16: 2.0**-64}  # from this sum on is not below 2**-126, or rounds to 0 anyway
+MOST_TOTAL = 2.0**120  # a sum whose terms and reciprocal are normal numbers
 
 
 @dataclass(frozen=True)
@@ -128,11 +142,13 @@ def module(made: SoftmaxPlan, machine: Machine) -> str:
 
 
 class _Passes:
-    """The three passes over the rows of a task."""
+    """The passes over the rows of a task."""
 
     def __init__(self, f: Function, made: SoftmaxPlan, found: Lines, holds: bool) -> None:
         self.b, self.made, self.lines = f, made, found
-        self.v = Lanes(f, made.src, made.dst, flushes=True)
+        run = made.rows.longest == made.rows.size
+        pairs = made.src is BF16 is made.dst and not made.log and found.along and run
+        self.v = Lanes(f, made.src, made.dst, flushes=True, pairs=pairs)
         self.stores = made.dst is F32 and not made.log
         self.holds = holds
         self.held: dict[int, Value] = {}  # what is known of the elements of each slot
@@ -143,17 +159,40 @@ class _Passes:
             and made.rows.dense
         )
         self.room: Value | None = None
-        if keeps and made.rows.size <= MOST_KEPT:
-            self.room, self.kept = f.alloca(4 * made.rows.size, LINE), Lanes(f, F32, F32)
+        if keeps and made.rows.size <= MOST_KEPT:  # the last vector of a row may be whole there
+            self.room = f.alloca(4 * -(-made.rows.size // found.count) * found.count, LINE)
+        self.kept = Lanes(f, F32, F32)
         self.careful = made.log or found.terms > (UNCOMPENSATED_NARROW if made.short else UNCOMPENSATED_TERMS)
         least = SMALLEST * max(1, made.rows.size)  # so that no result is subnormal
         self.nothing_below, self.least = math.log(least), math.log2(least)
         self.folds = made.short and made.src in (F16, BF16) and f.machine.fuses
+        self.unshifted = made.short and found.along and self._flushes and saturates(f.machine)
 
     def write(self, at: Values) -> None:
         """A task."""
+        if not self.unshifted:
+            self._shifted(at)
+            return
+        b, kind, n = self.b, self.made.dst, self.lines.count
+        far: list[Value] = []
+        self.held = {}
+
+        def factor(given: Values) -> Values:
+            total = b.fadd(*given) if self.careful else given[0]
+            far.append(b.or_(b.fcmp("ult", total, LEAST_TOTAL[kind]), b.fcmp("uge", total, MOST_TOTAL)))
+            return [b.fdiv(1.0, total)]
+
+        most = [[self.v.constant(OFFSET[kind], n), self.v.constant(LOG2_E, n)]] * self.lines.rows
+        factors = self.lines.combined(self._sums(at, most), self._together, factor)
+        held, outside = self.held, b.extract(reduce(b.or_, far), 0)
+        b.when(outside, lambda: self._shifted(at), seldom=True)
+        self.held = held
+        b.when(b.not_(outside), lambda: self._written(at, most, factors))
+
+    def _shifted(self, at: Values) -> None:
+        """All three passes."""
         b, v, n, found = self.b, self.v, self.lines.count, self.lines
-        row = at[-1]
+        self.held = {}
 
         def largest(at: Visit, given: Values) -> Values:
             x = self._loaded(at)
@@ -164,20 +203,36 @@ class _Passes:
         first = [[v.constant(float("-inf"), n)] for _ in range(found.slots)]
         visited = found.visit(at, first, largest)
         most = found.combined(visited, lambda one, other: [v.larger(one[0], other[0])], self._subtracted)
+        factors = found.combined(self._sums(at, most), self._together, self._factor)
+        self._written(at, most, factors, lambda y: b.select(b.fcmp("ord", y, y), y, 0.0))
+
+    def _sums(self, at: Values, most: list[Values]) -> list[Values]:
+        """The second pass: sums of exponentials, which are kept where there is room."""
+        b, v, n, found, row = self.b, self.v, self.lines.count, self.lines, at[-1]
 
         def added(at: Visit, given: Values) -> Values:
-            x = self.held[at.slot] if self.holds else self._loaded(at)
+            x = self.held[at.slot] if at.slot in self.held else self._loaded(at)
             e = self._exponential(x, most[at.row])
             if self.holds:
                 self.held[at.slot] = e
             elif self.stores:
                 v.store(at.at[-1], e, at.valid)
             elif self.room is not None:
-                self.kept.store(self._place(self.room, at, row), e, at.valid)
+                self.kept.store(self._place(self.room, at, row), e, self._extent(at))
             return self._compensated(e, *given) if self.careful else [b.fadd(given[0], e)]
 
         first = [[v.constant(0, n)] * (2 if self.careful else 1) for _ in range(found.slots)]
-        factors = found.combined(found.visit(at, first, added), self._together, self._factor)
+        return found.visit(at, first, added)
+
+    def _written(
+        self,
+        at: Values,
+        most: list[Values],
+        factors: list[Values],
+        guard: Callable[[Value], Value] | None = None,
+    ) -> None:
+        """The third pass; without a guard no result is NaN."""
+        b, v, n, found, row = self.b, self.v, self.lines.count, self.lines, at[-1]
 
         def last(at: Visit, given: Values) -> Values:
             [factor] = factors[at.row]
@@ -186,13 +241,14 @@ class _Passes:
             elif self.holds:
                 y = b.fmul(self.held[at.slot], factor)
             elif self.room is not None:
-                y = b.fmul(self.kept.load(self._place(self.room, at, row), n, at.valid), factor)
+                kept = self.kept.load(self._place(self.room, at, row), n, self._extent(at))
+                y = b.fmul(kept, factor)
             elif self.made.log:
                 y = b.fsub(b.fsub(self._loaded(at), most[at.row][0]), factor)
             else:
                 y = b.fmul(self._exponential(self._loaded(at), most[at.row]), factor)
-            if self.made.guarded:
-                y = b.select(b.fcmp("ord", y, y), y, 0.0)
+            if self.made.guarded and guard is not None:
+                y = guard(y)
             v.store(at.at[-1], y, at.valid)
             return given
 
@@ -202,6 +258,10 @@ class _Passes:
         """Where the exponentials of a vector are kept, by where its results lie in the row."""
         b = self.b
         return b.gep(room, b.sub(b.ptrtoint(at.at[-1]), b.ptrtoint(row)), 32 // self.made.dst.bits)
+
+    def _extent(self, at: Visit) -> int:
+        """How many lanes are kept: in pairs the elements of a row's last vector are not the first lanes."""
+        return self.lines.count if self.v.pairs else at.valid
 
     @property
     def _flushes(self) -> bool:
@@ -229,7 +289,8 @@ class _Passes:
         """
         b = self.b
         if self.made.short:
-            argument = b.fmuladd(x, given[1], given[0]) if self.folds else b.fmul(b.fsub(x, given[0]), LOG2_E)
+            folded = len(given) > 1
+            argument = b.fmuladd(x, given[1], given[0]) if folded else b.fmul(b.fsub(x, given[0]), LOG2_E)
             return exp2(b, argument, None if self._flushes else self.least, 3 if self.made.dst is BF16 else 4)
         d, error = self._exact(b.fsub, x, given[0])
         gone = b.fcmp("ole", d, self.nothing_below)
