@@ -118,6 +118,28 @@ def test_an_error_within_ends_it():
     assert background.queue() is None
 
 
+def test_what_was_given_up_is_made_by_who_asks_for_it():
+    """A cell of a notebook is interrupted, and run again: the primitives are still there."""
+    sequence = Sequence()
+    value = sequence.input("x", rl.MemoryDesc((1, 3, 4, 5), "f32", "nchw"))
+    for name in ("relu", "abs", "square", "sqrt", "exp", "tanh"):
+        value = sequence.add(Eltwise(value.desc, name), value)
+    sequence.output(value)
+
+    def progress(k, *_):
+        if k == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sequence.compile(progress=progress)
+    x = np.ones((1, 3, 4, 5), np.float32)
+    found = []
+    again = threading.Thread(target=lambda: found.append(sequence.compile()(x).numpy()), daemon=True)
+    again.start()
+    again.join(60)  # it waited for ever
+    np.testing.assert_allclose(found[0], np.tanh(np.exp(x)), rtol=1e-5)
+
+
 def test_a_fork_waits():
     order = []
 

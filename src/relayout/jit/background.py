@@ -14,6 +14,8 @@ LLVM is asked by one thread at a time, whatever is done here; llvmlite has a loc
 
 Traps:
 
+* Who gives up (an error, ``KeyboardInterrupt``) leaves primitives behind that have kernels whose code nobody
+  has made. Whoever asks for one later makes it then.
 * A child that is forked meanwhile would have LLVM half done. So the lock that a fork waits for
   (:mod:`relayout.forking`) is held until nothing is left to be compiled. The thread itself takes no such
   lock: who holds it waits for that thread.
@@ -78,6 +80,7 @@ class _Job:
         self._code: bytes | None = None
         self._error: BaseException | None = None
         self._engine: Engine | None = None
+        self.left = False  # whether the thread will not make it
 
     def work(self) -> None:
         """Make the code."""
@@ -91,6 +94,9 @@ class _Job:
     def engine(self) -> Engine:
         """The engine, waited for."""
         if self._engine is None:
+            if self.left and not self._done.is_set():  # under the lock, so nobody else does
+                self._code = self._make()
+                self._done.set()
             self._done.wait()
             if self._error is not None:
                 raise self._error
@@ -140,14 +146,14 @@ class Queue:
             job = self._left.popleft()
             if job is None:
                 return
-            job.work()
+            if not job.left:
+                job.work()
 
     def close(self, give_up: bool = False) -> None:
-        """Wait until all is compiled, or let go of what is not."""
+        """Wait until all is compiled; or leave what is not to those who ask for it."""
         if give_up:
-            while self._left:
-                self._left.popleft()
-                self._more.acquire(blocking=False)
+            for job in self._known.values():
+                job.left = True
         if self._thread is not None:
             self._left.append(None)
             self._more.release()
