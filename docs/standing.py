@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import compiled
+import narrowed
 from measures import OURS, _means, _read, _spelled, table
 
 
 def standing() -> str:
     """The table."""
-    rows = [*_networks(), *_modules(), *_training(), *_conversions()]
+    rows = [*_networks(), *_narrow_networks(), *_modules(), *_training(), *_conversions()]
     return table(["what", "beside", "setting", "mean", "least", "cases", "page"], rows)
 
 
@@ -37,6 +38,24 @@ def _networks() -> list[list[str]]:
         figures = [f"{mean:.2f}", f"{least:.2f} (`{where}`)", str(count)]
         page = "[networks](networks.md#speed-memory-start)"
         rows.append(["networks, f32", f"the best of {peers}", _spelled(setting), *figures, page])
+    return rows
+
+
+def _narrow_networks() -> list[list[str]]:
+    """Networks in bf16 and int8, beside the best of the others, OpenVINO's bf16 among them."""
+    rows = []
+    for dtype in ("bf16", "int8"):
+        found = narrowed.results(dtype)
+        names = dict.fromkeys(name for one in found for name in one["behind"] if not name.startswith(OURS))
+        for threads in dict.fromkeys(one["threads"] for one in found):
+            ratios = [
+                (narrowed.best(one), one["network"].removesuffix(f" {dtype}"))
+                for one in found
+                if one["threads"] == threads
+            ]
+            page = "[networks](networks.md#measured)"
+            beside = f"the best of {', '.join(names)}"
+            rows.append(_row(f"networks, {dtype}", beside, _spelled((1, threads)), ratios, page))
     return rows
 
 

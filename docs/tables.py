@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import compiled
 import measures
+import narrowed
 import standing
 from measures import table
 
@@ -321,6 +322,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "standing": standing.standing,
     "networks-speeds": measures.speeds,
     "networks-costs": measures.costs,
+    "networks-narrow-machine": narrowed.settings,
+    "networks-bytes": lambda: narrowed.networks("int8"),
+    "networks-bfloat": lambda: narrowed.networks("bf16"),
     "census": measures.census,
     "propagation": propagation,
     "torch-operators": measures.torch_operators,
