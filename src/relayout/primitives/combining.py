@@ -43,6 +43,7 @@ __all__ = [
 
 CHANNELS_LAST = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
 MOST_AXES = 3  # of a window
+COMBINING, SOFTMAX = 2.0, 3.0  # about how long they take, in times of a copy of source and destination
 
 Functions: TypeAlias = "tuple[Function, ...]"
 Followed = TypeVar("Followed", "Pooling", "Reduction", "Normalization", "Resampling")
@@ -198,7 +199,10 @@ def softmax(made: Softmax) -> Program | None:
 def _softmax_step(made: SoftmaxPlan, source: str, target: str, size: int) -> Step:
     from relayout.kernels.reduce.softmax import ENTRY, module
 
-    return combining_step(("softmax", made), ENTRY, lambda m: module(made, m), source, target, size)
+    def write(machine: Machine) -> str:
+        return module(made, machine)
+
+    return combining_step(("softmax", made), ENTRY, write, source, target, size, SOFTMAX)
 
 
 @locked
@@ -253,8 +257,12 @@ def combining_step(
     source: str,
     target: str,
     size: int,
+    times: float = COMBINING,
 ) -> Step:
-    """A kernel that is shared if it reads and writes so many bytes."""
+    """A kernel that is shared if it reads and writes so many bytes, or takes long over them.
+
+    ``times``: how long, in times of a copy of these bytes.
+    """
     from relayout.environment import LOADED
     from relayout.jit.compile import Module, recalled
     from relayout.runtime import threads
@@ -265,4 +273,5 @@ def combining_step(
     machine = host()
     kernels, _ = recalled(repr(what), LOADED, lambda: Module(make(machine), [name]), machine)
     parts = parts_of(size, threads.count())
-    return Step(kernels[0], source, target, (), parts, parts > 1 and shares(machine, size))
+    shared = parts > 1 and shares(machine, size, times=times)
+    return Step(kernels[0], source, target, (), parts, shared)

@@ -34,6 +34,8 @@ __all__ = [
     "zeros_step",
 ]
 
+COMPUTING = 2.0  # about how long bytes by way of f32 take, or long expressions, in times of a copy
+
 
 @locked
 def reorder_step(src: MemoryDesc, dst: MemoryDesc, source: str, target: str) -> Step | None:
@@ -168,7 +170,9 @@ def elementwise(
     if not kernels:
         return None
     parts = parts_of(size, threads.count())
-    shared = parts > 1 and shares(machine, size)
+    computes = expression.kind == "f32" and min(kind.bits for kind in (*moving, dst.dtype)) == 8
+    times = COMPUTING if computes or not expression.cheap else 1
+    shared = parts > 1 and shares(machine, size, times=times)
     steps.append(Step(kernels[0], target, target, (*names, *further) or target, parts, shared))
     return Program(tuple(steps), scratch, constants, note=note)
 

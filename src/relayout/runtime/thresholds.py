@@ -42,6 +42,7 @@ __all__ = ["calibrated", "consulted", "shares", "streams", "threshold"]
 
 VERSION = 2  # of how thresholds are measured and kept
 DIGITS = 20  # of a threshold: int() refuses thousands
+LONG = 1 << 22  # bytes, read and written, whose copy takes about as long as a thread to wake: 40 microseconds
 
 _known: dict[tuple[str, str], int] = {}
 
@@ -51,9 +52,19 @@ def streams(machine: Machine, size: int) -> bool:
     return _reaches("streaming", machine, size, measure=False)
 
 
-def shares(machine: Machine, size: int, measure: bool = True) -> bool:
-    """Whether waking other threads pays for so many bytes of source and destination together."""
-    return _reaches("sharing", machine, size, measure)
+def shares(machine: Machine, size: int, measure: bool = True, times: float = 1) -> bool:
+    """Whether waking other threads pays for so many bytes of source and destination together.
+
+    Work that takes some ``times`` as long as a copy of these bytes is worth it sooner. Beyond :data:`LONG` it
+    is shared whatever was measured of copies: who comes too late finds nothing to do, and costs a call.
+
+    >>> from relayout.targets.machine import machine
+    >>> [shares(machine("x86-64-v3"), 3 << 18, times=times) for times in (1, 8)]
+    [False, True]
+    """
+    if times > 1 and _override("sharing") is None and machine.thresholds is None and size * times >= LONG:
+        return True
+    return _reaches("sharing", machine, int(size * times), measure)
 
 
 @locked
