@@ -12,7 +12,7 @@ from relayout.primitives import Pooling, Reduction, Resampling
 
 DIMS = (2, 20, 9, 37)
 FORMATS = ("nhwc", "nchw", "nChw16c")
-WINDOWS = [(3, 2, 1), (2, 2, 0), (3, 1, 1), ((9, 37), 1, 0), (5, 2, 2)]
+WINDOWS = [(3, 2, 1), (2, 2, 0), (3, 1, 1), ((9, 37), 1, 0), (5, 2, 2), (4, 3, 0), (2, 1, 1), (3, 2, 0)]
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -93,4 +93,19 @@ def test_nearest_neighbours_are_moved_as_they_are(kind: str, format: str) -> Non
     for height, width in ((18, 74), (27, 37), (5, 12), (9, 111), (1, 1)):
         made = Resampling(x.desc, "nearest", rl.MemoryDesc((*DIMS[:2], height, width), kind, format))
         assert made.implementation.startswith("machine code")
+        assert same(made(x).numpy(), made.reference(x))
+
+
+@pytest.mark.parametrize("kind", ["s8", "u8", "s32"])
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("channels", [3, 64, 100, 300])
+def test_maxima_of_integers(kind: str, format: str, channels: int) -> None:
+    """Columns that windows share are combined once, where vectors of a pixel are few."""
+    dims = (2, channels, 7, 11)
+    bound = np.iinfo(np.int32) if kind == "s32" else rl.dtype(kind)
+    random = np.random.default_rng(channels)
+    x = rl.tensor(random.integers(int(bound.min), int(bound.max) + 1, dims), "nchw", kind)
+    x = x.reorder(rl.MemoryDesc(dims, kind, format))
+    for window in WINDOWS[:3] + WINDOWS[4:]:
+        made = Pooling(x.desc, "max", *window)
         assert same(made(x).numpy(), made.reference(x))

@@ -46,6 +46,7 @@ from relayout.ir.kernel import digits, kernel, tasks
 from relayout.ir.lanes import INFINITE, Lanes, lanes_of
 from relayout.ir.types import FLOAT, I8, I16, I64, Value, constant, vector
 from relayout.ir.vectors import pieces_of, reduce, store_pieces
+from relayout.kernels.reduce.carried import Elements, Raw, carries, carry
 from relayout.kernels.reduce.rounding import divided, divisor, divisors, looked_up, spread
 from relayout.kernels.reduce.space import Cover, cover, spaces
 from relayout.layout import views
@@ -386,9 +387,38 @@ class _Block:
         self._loop(0, first, lambda index: pixel(index, False))
         if self.scheme == "pixels":
             self._several(row, first, last)
+        elif self._carries(run):
+            self._loop(0, run.times if chunks else 1, lambda k: self._carried(row, run, k))
         else:
             self._loop(first, last, lambda index: pixel(index, True))
         self._loop(last, x.out, lambda index: pixel(index, False))
+
+    def _carries(self, run: Cover) -> bool:
+        """Whether columns that windows share are combined once."""
+        axes = self.d, self.h, self.x
+        return self.window.whole and self.reduction.repeats and carries(axes, len(run.offsets))
+
+    def _carried(self, row: _Row, run: Cover, chunk: Value) -> None:
+        """The pixels inside of a chunk of the run."""
+        b, v, rows = self.b, self.vectors, []
+        for z in self._known(row.planes, self.d):
+            plane = b.gep(row.src, z, self.d.dilation * self.d.src)
+            for y in self._known(row.rows, self.h):
+                at = b.gep(plane, y, self.h.dilation * self.h.src)
+                rows.append(self._chunk(at, chunk, run, self.e))
+        raw = v.ordered and self.window.reduction == "max"
+        elements = Raw(b, self.window.src.name) if raw else Elements(v, self.reduction)
+        places = [(k * self.e, k * self.f) for k in run.offsets]
+        dst = self._chunk(row.dst, chunk, run, self.f)
+        carry(b, elements, self.x, rows, dst, self.x.inside, places, run.lanes)
+
+    def _known(self, bounds: tuple[Bound, Bound], axis: Axis) -> list[Bound]:
+        """The taps of an axis; those that are none are replaced by the nearest ones."""
+        first, end = bounds
+        if isinstance(first, int) and isinstance(end, int):
+            return list(range(first, end))
+        last = self.b.sub(end, 1)
+        return [self.b.smin(self.b.smax(k, first), last) for k in range(axis.kernel)]
 
     def _loop(self, start: int, stop: int, body: Callable[[Value], None]) -> None:
         def turn(i: Value, given: list[Value]) -> list[Value]:
