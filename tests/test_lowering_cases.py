@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from relayout.dtypes import dtype
 from relayout.graph.compiling import compiled
 from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Node, Value
@@ -116,10 +117,44 @@ def test_operands_that_are_both_repeated(operator: str, one: tuple[int, ...], tw
 @pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
 @pytest.mark.parametrize("where", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
 @pytest.mark.parametrize("sizes", [(2, 3, 14, 15), (2, 3, 3, 20), (2, 3, 7, 1)])
-def test_interpolation_is_products(mode: str, where: str, sizes: tuple[int, ...]) -> None:
+def test_interpolation_has_kernels(mode: str, where: str, sizes: tuple[int, ...]) -> None:
     attributes = {"mode": mode, "coordinate_transformation_mode": where, "antialias": int(mode == "cubic")}
     node = Node("Resize", ("x", "", "", "sizes"), ("y",), attributes)
     assert defined(ran(graph([node], {"sizes": np.array(sizes)}, x=(2, 3, 7, 5)))) == []
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        *({"mode": mode} for mode in ("nearest", "linear", "cubic")),
+        {"mode": "cubic", "antialias": 1},
+        {"mode": "linear", "axes": (0, 3)},
+        {"mode": "linear", "coordinate_transformation_mode": "asymmetric"},
+    ],
+)
+def test_resized_infinities_and_nan_reach_their_neighbours_only(attributes: dict[str, Any]) -> None:
+    """Weights of 0 are no products: they would make NaN of an infinity, all along an axis."""
+    data = np.random.default_rng(0).standard_normal((2, 3, 40, 36)).astype("f4")
+    for k, value in enumerate((np.inf, -np.inf, np.nan)):
+        data[k % 2, k, 7 + 9 * k, 30 - 7 * k] = value
+    sizes = np.array((3, 51) if "axes" in attributes else (2, 3, 50, 23))
+    made = graph([Node("Resize", ("x", "", "", "sizes"), ("y",), attributes)], {"sizes": sizes}, x=data.shape)
+    (wanted,), (found,) = made.evaluate(data), made.compile()(data)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert 0 < np.count_nonzero(~np.isfinite(found)) < found.size / 20
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+@pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
+def test_narrow_types_are_resized_by_kernels(kind: str, mode: str) -> None:
+    node = Node("Resize", ("x", "", "", "sizes"), ("y",), {"mode": mode})
+    narrow = Value("x", (2, 3, 7, 12), dtype(kind).numpy)
+    made = inferred(Graph((narrow,), ("y",), (node,), {"sizes": np.array((2, 3, 14, 9))}))
+    x = np.random.default_rng(0).standard_normal(narrow.dims).astype(narrow.dtype)
+    run = compiled(made, None, threads=2)
+    found, wanted = (np.asarray(one, "f4") for (one,) in (run(x), evaluate(made, x)))
+    np.testing.assert_allclose(found, wanted, rtol=2.0**-7, atol=1e-6)
+    assert defined(run) == []
 
 
 @pytest.mark.parametrize("size", [(10, 12), (50, 41)])

@@ -9,6 +9,9 @@ A result depends on the elements that it lies between and on no others: infiniti
 neighbours, and not along the whole axis, as the zeros of a dense matrix would spread them. Where a place is
 that of an element, the result is that element, whatever is beside it. (PyTorch and ONNX Runtime add the
 neighbour with weight 0 there, which makes NaN of an infinite one.)
+
+Other rules than these, ONNX's corners and cubic splines among them, are other matrices: :class:`Matrices`
+stands for them in the place of an algorithm.
 """
 
 from __future__ import annotations
@@ -24,12 +27,40 @@ import numpy as np
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
 
-__all__ = ["ALGORITHMS", "Resampling", "Row", "combined_along", "places", "transposed"]
+__all__ = [
+    "ALGORITHMS",
+    "Matrices",
+    "Resampling",
+    "Row",
+    "combined_along",
+    "matrices",
+    "places",
+    "transposed",
+]
 
 ALGORITHMS = ("nearest", "linear")
 
 Row = Sequence[tuple[int, float]]
 """A row of a sparse matrix: the elements that one of the result is made of, and their weights."""
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """The rows of each spatial axis, given: for each element of the result what it is made of.
+
+    >>> Matrices(((((0, 0.5), (1, 0.5)), ((2, 1.0),)),)).sizes  # of 3 elements two
+    (2,)
+    """
+
+    axes: tuple[tuple[tuple[tuple[int, float], ...], ...], ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The spatial sizes of the result."""
+        return tuple(map(len, self.axes))
+
+    def __str__(self) -> str:
+        return "by given matrices"
 
 
 def places(algorithm: str, size: int, out: int) -> list[list[tuple[int, float]]]:
@@ -53,6 +84,13 @@ def places(algorithm: str, size: int, out: int) -> list[list[tuple[int, float]]]
         rest = at - left
         found.append([(left, float(1 - rest)), (left + 1, float(rest))] if rest else [(left, 1.0)])
     return found
+
+
+def matrices(algorithm: str | Matrices, src: Sequence[int], dst: Sequence[int]) -> list[Sequence[Row]]:
+    """The rows of all spatial axes, whose sizes are given."""
+    if isinstance(algorithm, Matrices):
+        return list(algorithm.axes)
+    return [places(algorithm, n, m) for n, m in zip(src, dst, strict=True)]
 
 
 def transposed(rows: Sequence[Row], size: int) -> list[tuple[tuple[int, float], ...]]:
@@ -90,16 +128,17 @@ class Resampling(Operation):
     """All spatial axes of a source, of the sizes that the result has."""
 
     kind = "resampling"
-    algorithm: str
+    algorithm: str | Matrices
 
     def compute(self, *, src: Reals) -> Reals:
         """Axis by axis."""
-        out = self.outputs[0].dims
-        rows = {k: places(self.algorithm, src.shape[k], out[k]) for k in range(2, len(out))}
-        return reduce(lambda x, k: combined_along(x, k, rows[k]), rows, src)
+        several = enumerate(matrices(self.algorithm, src.shape[2:], self.outputs[0].dims[2:]), 2)
+        return reduce(lambda x, one: combined_along(x, *one), several, src)
 
     @property
     def flops(self) -> int:
         """A product and a sum for each neighbour; of the nearest element none."""
-        many = 2 ** len(self.outputs[0].dims[2:])
-        return 2 * many * prod(self.outputs[0].dims) if self.algorithm == "linear" else 0
+        dims = self.outputs[0].dims
+        if isinstance(self.algorithm, Matrices):
+            return 2 * prod(dims[:2]) * prod(sum(map(len, rows)) for rows in self.algorithm.axes)
+        return 2 * 2 ** len(dims[2:]) * prod(dims) if self.algorithm == "linear" else 0

@@ -18,7 +18,7 @@ from relayout.layout.dense import dense_like, resized_like
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward.pooling import PoolingBackward as Gradient
 from relayout.ops.functions import Function
-from relayout.ops.resampling import places, transposed
+from relayout.ops.resampling import Matrices, matrices, transposed
 from relayout.primitives.combining import CHANNELS_LAST, combining_step, separable_step
 from relayout.primitives.lowering import reorder_step, zeros_step
 from relayout.primitives.program import Program, Step
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["banded", "in_two_steps", "rows_of_pooling", "rows_of_resampling"]
 
 
-def rows_of_resampling(algorithm: str, src: Sequence[int], dst: Sequence[int]) -> list[list[Row]]:
+def rows_of_resampling(algorithm: str | Matrices, src: Sequence[int], dst: Sequence[int]) -> list[list[Row]]:
     """The rows of all spatial axes."""
-    found = (places(algorithm, n, m) for n, m in zip(src, dst, strict=True))
+    found = matrices(algorithm, src, dst)
     return [
         [tuple((place, float(np.float32(weight))) for place, weight in row) for row in rows] for rows in found
     ]

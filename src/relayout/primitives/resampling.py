@@ -43,8 +43,9 @@ class Resampling(Primitive):
     ----------
     src : MemoryDesc
         Batch, channels, then one to three spatial axes.
-    algorithm : str
-        ``nearest`` or ``linear``.
+    algorithm : str or Matrices
+        ``nearest`` or ``linear``; or, for any other rule, the rows of all spatial axes
+        (:class:`relayout.ops.resampling.Matrices`).
     dst : MemoryDesc, optional
         Its spatial sizes are what is made. Its format may be ``any``: that of the source.
     factors : float or sequence of float, optional
@@ -67,7 +68,7 @@ class Resampling(Primitive):
     def __init__(
         self,
         src: MemoryDesc,
-        algorithm: str,
+        algorithm: str | ops.Matrices,
         dst: MemoryDesc | None = None,
         *,
         factors: float | Sequence[float] | None = None,
@@ -78,10 +79,14 @@ class Resampling(Primitive):
         spatial = len(src.dims) - 2
         if not 1 <= spatial <= 3:
             raise LayoutError(f"{self.kind}: src {src} must have 3 to 5 axes, batch and channels first")
-        if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+        given = isinstance(algorithm, ops.Matrices)
+        if not given and not (isinstance(algorithm, str) and algorithm in ALGORITHMS):
             raise LayoutError(
                 f"{self.kind}: {algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}"
             )
+        if isinstance(algorithm, ops.Matrices):
+            self._check_rows(src, algorithm)
+            dst = dst or MemoryDesc((*src.dims[:2], *algorithm.sizes), src.dtype, any_format)
         if dst is None and factors is None:
             raise LayoutError(f"{self.kind}: either dst says the sizes, or factors; one of them is wanted")
         if factors is not None:
@@ -94,6 +99,8 @@ class Resampling(Primitive):
         dims = (*src.dims[:2], *dst.dims[2:])
         if 0 in src.dims[2:] and 0 not in dims:
             raise LayoutError(f"{self.kind}: src {src} has no elements to make dst {dst} of")
+        if isinstance(algorithm, ops.Matrices) and dims[2:] != algorithm.sizes:
+            raise LayoutError(f"{self.kind}: matrices of {spell_dims(algorithm.sizes)} rows, dst is {dst}")
         check_target(self.kind, dst, dims if len(dst.dims) == len(src.dims) else src.dims)
         if dst.layout is None and src.format is None:
             dst = MemoryDesc(dims, dst.dtype, resized_like(src.layout, dims))
@@ -103,6 +110,15 @@ class Resampling(Primitive):
         if any(isinstance(op, Sum) for op in post_ops):
             raise Unsupported(f"{self.kind} takes functions and binary operations as post-ops, not a sum")
         self._settle(ops.Resampling, {"src": src}, {"dst": dst}, post_ops, algorithm=algorithm)
+
+    def _check_rows(self, src: MemoryDesc, given: ops.Matrices) -> None:
+        """Each axis has a matrix, and all places are elements of the source."""
+        sizes = src.dims[2:]
+        if len(given.axes) != len(sizes):
+            raise LayoutError(f"{self.kind}: {len(given.axes)} matrices for the spatial axes of src {src}")
+        for size, rows in zip(sizes, given.axes, strict=True):
+            if any(not 0 <= place < size for row in rows for place, _ in row):
+                raise LayoutError(f"{self.kind}: a row names an element that src {src} does not have")
 
     def _sizes(self, src: MemoryDesc, given: Any, spatial: int) -> list[int]:
         """The spatial sizes that factors make."""
@@ -127,5 +143,12 @@ def _resampled(made: Resampling, dst: MemoryDesc, functions: tuple[Function, ...
     from relayout.primitives.banded import banded, in_two_steps, rows_of_resampling
 
     rows = rows_of_resampling(made.algorithm, made.src.dims[2:], dst.dims[2:])
-    program = in_two_steps(made.src, dst, rows, functions) if made.algorithm == "linear" else None
+    between = made.algorithm == "linear" or (made.src.dtype.is_float and _are_between(made.algorithm))
+    program = in_two_steps(made.src, dst, rows, functions) if between else None
     return program or banded(made.src, dst, rows, functions)
+
+
+def _are_between(algorithm: str | ops.Matrices) -> bool:
+    """Whether each element lies between two others, or is one of them times a number."""
+    several = algorithm.axes if isinstance(algorithm, ops.Matrices) else ()
+    return bool(several) and all(0 < len(row) <= 2 for rows in several for row in rows)

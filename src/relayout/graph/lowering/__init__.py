@@ -24,7 +24,7 @@
 ``cumulative``  running sums
 ``recurrent``  LSTM, GRU and RNN
 ``recurrent_training``  the same in training, and their gradients
-``resizing``  interpolation, as products with matrices
+``resizing``  interpolation, as resampling by a matrix for each axis
 ``emission``  the sequence: conversions where formats differ, parts of a concat written in place
 
 A node without a rule, or whose rule declines, is done by its definition, in NumPy.

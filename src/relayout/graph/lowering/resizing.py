@@ -1,46 +1,51 @@
-"""Resizing: copies for whole factors, otherwise a matrix for each axis.
+"""Resizing: copies for whole factors, otherwise resampling by a matrix for each axis.
 
 Interpolation is linear along an axis, whatever its mode: element o of the result is a sum over elements i of
 the source, with weights that depend on sizes alone. The definition, applied to the identity, is that matrix.
-In memory the axis lies between those outside and those inside of it, and its product with the matrix is a
-convolution of width 1 whose channels are the elements along the axis::
+Few of its elements are not zero, and only these are multiplied: a product with zeros would make NaN of what
+is infinite, and spread it along the whole axis.
+
+Where the first two axes keep their sizes, that is one resampling
+(:class:`relayout.primitives.resampling.Resampling`) in whatever format the source comes. Otherwise, and where
+a result has many neighbours, it is one axis after the other. In memory an axis lies between those outside and
+those inside of it, which are the images and the channels of a resampling::
 
     dst[outside, o, inside] = sum over i of matrix[o, i] * src[outside, i, inside]
-
-Few elements of the matrix are not zero, all near its diagonal, so it is cut into bands of rows, each of which
-meets a few elements of the source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relayout import primitives
 from relayout.errors import LayoutError
-from relayout.graph.arrays import stored
 from relayout.graph.lowering.case import Case, Operand, label, reshaped, row_major, unfused
-from relayout.graph.lowering.movement import enlarged, sliced
+from relayout.graph.lowering.chains import chain_of, following
+from relayout.graph.lowering.movement import enlarged
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.graph.operators import OPERATORS
 from relayout.layout import views
-from relayout.layout.descriptor import MemoryDesc, any_format
+from relayout.layout.descriptor import MemoryDesc
+from relayout.ops.resampling import Matrices
 
 if TYPE_CHECKING:
     from relayout.graph.lowering.emission import Site
+    from relayout.ops.post_ops import PostOp
+    from relayout.primitives.primitive import Primitive
     from relayout.primitives.values import Value
 
 __all__: list[str] = []
 
 MULTIPLIED = 1e-11  # seconds of a product and a sum
-BAND = 28  # rows of a band: two tiles of matrix products
-DENSE = 1.5  # times as many columns as a band has, from which on bands pay
-VECTOR = 16  # elements that lie together, in whole vectors
+MOST_NEIGHBOURS = 16  # of a result in all axes together: those of cubic interpolation in two
+IMAGES = range(3, 6)  # how many axes a resampling takes
+
+Rows = tuple[tuple[tuple[int, float], ...], ...]
 
 
 @rule("Resize")
@@ -50,9 +55,9 @@ def resized(case: Case) -> Iterable[Way] | None:
 
 
 def _interpolated(case: Case) -> Iterator[Way] | None:
-    """A product along each axis that changes."""
+    """Sums of neighbours along each axis that changes."""
     src, out, a = case.inputs[0], case.out, case.attributes
-    if src is None or src.data is not None or src.dtype != "f32" or case.chain:
+    if src is None or src.data is not None or not case.floats_of(src, out):
         return None
     if any(one is not None and one.data is None for one in case.inputs[1:]) or 0 in (*src.dims, *out.dims):
         return None
@@ -60,9 +65,34 @@ def _interpolated(case: Case) -> Iterator[Way] | None:
         return None
     if a["keep_aspect_ratio_policy"] != "stretch":
         return None
-    matrices = dict(_matrices(case, src))
-    if not matrices:
+    several = dict(_rows(case, src))
+    if not several:
         return None
+    neighbours = prod(max(map(len, rows)) for rows in several.values())
+    if len(src.dims) in IMAGES and min(several) >= 2 and neighbours <= MOST_NEIGHBOURS:
+        return _at_once(case, src, several)
+    return _by_axis(case, src, several) if not case.chain else None
+
+
+def _at_once(case: Case, src: Operand, several: Mapping[int, Rows]) -> Iterator[Way] | None:
+    """All spatial axes in one resampling, and the chain behind it."""
+    steps = chain_of(case)
+    if steps is None:
+        return None
+    kept: dict[int, Rows] = {
+        axis: tuple(((k, 1.0),) for k in range(src.dims[axis])) for axis in range(2, len(src.dims))
+    }
+    matrices = Matrices(tuple(several.get(axis, rows) for axis, rows in kept.items()))
+
+    def build(desc: MemoryDesc, dst: MemoryDesc, ops: list[PostOp]) -> tuple[Primitive, list[Any]]:
+        return primitives.Resampling(desc, matrices, dst, post_ops=ops), []
+
+    return following(case, src, steps, build, dims=case.out.dims)
+
+
+def _by_axis(case: Case, src: Operand, several: Mapping[int, Rows]) -> Iterator[Way]:
+    """A resampling along each axis that changes."""
+    out = case.out
 
     def make(site: Site) -> Value:
         value = site.value(src)
@@ -71,31 +101,29 @@ def _interpolated(case: Case) -> Iterator[Way] | None:
         order = _order(site.way.outputs[0])
         found = site.transposed(value, order)
         dims = list(found.desc.dims)
-        last = list(matrices)[-1]
-        for axis, matrix in matrices.items():
+        last = list(several)[-1]
+        for axis, rows in several.items():
             place = order.index(axis)
             outside, inside = prod(dims[:place]), prod(dims[place + 1 :])
-            dims[place] = matrix.shape[0]
-            target = row_major((outside, len(matrix), inside), src.dtype)
+            dims[place] = len(rows)
+            target = row_major((outside, len(rows), inside), src.dtype)
             seen = _seen(dst, order, target.dims) if into and axis == last else None
             if into and seen is not None:  # the last one writes where the result belongs
-                _multiplied(site, found, matrix, site.sequence.view(into["dst"], seen))
+                _resampled(site, found, rows, site.sequence.view(into["dst"], seen))
                 return into["dst"]
-            found = _multiplied(site, found, matrix, site.place(target))
+            found = _resampled(site, found, rows, site.place(target))
         found = site.reshaped(found, dims)
         return site.transposed(found, tuple(np.argsort(order).tolist()))
 
     def ways() -> Iterator[Way]:
         cost, done = 0.0, list(src.dims)
-        for axis, matrix in matrices.items():
-            bands = _bands(matrix)
-            terms = bands[0].end - bands[0].begin if bands else matrix.shape[1]
-            done[axis] = matrix.shape[0]
-            cost += MULTIPLIED * prod(done) * terms
+        for axis, rows in several.items():
+            done[axis] = len(rows)
+            cost += MULTIPLIED * prod(done) * max(map(len, rows))
         known = dict.fromkeys(desc for desc in case.formats(src) if desc.layout.is_plain and desc.tag)
         for desc in known or [row_major(src.dims, src.dtype)]:
             target = label(MemoryDesc(out.dims, src.dtype, desc.tag or row_major(out.dims, src.dtype).layout))
-            yield Way({src.name: desc}, (target,), cost + moving(desc, target), make, "matrices")
+            yield Way({src.name: desc}, (target,), cost + moving(desc, target), make, "axis by axis")
 
     return ways()
 
@@ -115,80 +143,17 @@ def _seen(desc: MemoryDesc, order: tuple[int, ...], dims: tuple[int, ...]) -> Me
     return MemoryDesc(dims, desc.dtype, layout)
 
 
-def _multiplied(site: Site, value: Value, matrix: NDArray[np.float32], whole: Value) -> Value:
-    """A product along the second of three axes, written to some memory."""
-    outside, out, inside = whole.desc.dims
-    size = matrix.shape[1]
-    value = site.reshaped(value, (outside, size, inside))
-    bands = _bands(matrix) if inside == 1 or inside % VECTOR == 0 else ()
-    if bands:
-        return _in_bands(site, value, matrix, bands, whole)
-    if inside == 1:
-        value, target = (site.reshaped(one, one.desc.dims[:2]) for one in (value, whole))
-        weights, given = MemoryDesc((size, out), "f32", any_format), matrix.T
-        made: Any = primitives.Matmul(value.desc, weights, None, target.desc)
-    else:
-        target = whole
-        weights, given = MemoryDesc((out, size, 1), "f32", any_format), matrix[:, :, None]
-        made = primitives.Convolution(value.desc, weights, None, target.desc)
-    site.add(made, value, np.ascontiguousarray(given), into={"dst": target})
+def _resampled(site: Site, value: Value, rows: Rows, whole: Value) -> Value:
+    """Sums along the second of three axes, written to some memory."""
+    outside, _, inside = whole.desc.dims
+    value = site.reshaped(value, (outside, prod(value.desc.dims) // (outside * inside), inside))
+    source, target = (site.transposed(one, (0, 2, 1)) for one in (value, whole))
+    site.add(primitives.Resampling(source.desc, Matrices((rows,)), target.desc), source, into={"dst": target})
     return whole
 
 
-def _in_bands(
-    site: Site, value: Value, matrix: NDArray[np.float32], bands: Sequence[Band], whole: Value
-) -> Value:
-    """The same with a product for each band: of rows by its matrix, or of its matrix by many others."""
-    outside, _, _ = value.desc.dims
-    inside = whole.desc.dims[-1]
-    for first, last, begin, end in bands:
-        part = np.ascontiguousarray(matrix[first:last, begin:end])
-        source, target = site.viewed(value, sliced(1, begin, end)), site.viewed(whole, sliced(1, first, last))
-        if inside == 1:
-            source, target = (site.reshaped(one, one.desc.dims[:2]) for one in (source, target))
-            weights = MemoryDesc(part.T.shape, "f32", any_format)
-            made = primitives.Matmul(source.desc, weights, None, target.desc)
-            site.add(made, source, np.ascontiguousarray(part.T), into={"dst": target})
-            continue
-        given = site.sequence.constant(stored(part), f"{site.case.name}.constant")
-        many = outside, *part.shape
-        given = site.viewed(given, partial(views.broadcast_to, dims=many))
-        made = primitives.Matmul(given.desc, source.desc, None, target.desc)
-        site.add(made, given, source, into={"dst": target})
-    return whole
-
-
-class Band(NamedTuple):
-    """Rows of a matrix, and the columns that have all of their elements that are not zero."""
-
-    first: int
-    last: int
-    begin: int
-    end: int
-
-
-def _bands(matrix: NDArray[np.float32]) -> tuple[Band, ...]:
-    """A matrix in bands of as many columns each; none where these are hardly fewer than all.
-
-    >>> _bands(np.eye(64, dtype=np.float32))[1:]
-    (Band(first=28, last=56, begin=28, end=56), Band(first=56, last=64, begin=36, end=64))
-    >>> _bands(np.ones((64, 64), np.float32))
-    ()
-    """
-    rows, columns = matrix.shape
-    found = []
-    for first in range(0, rows, BAND):
-        filled = np.flatnonzero(matrix[first : first + BAND].any(0))
-        found.append((first, int(filled.min(initial=columns)), int(filled.max(initial=0)) + 1))
-    width = max((end - begin for _, begin, end in found), default=columns)
-    if len(found) < 2 or width * DENSE > columns:
-        return ()
-    starts = ((first, max(0, min(begin, columns - width))) for first, begin, _ in found)
-    return tuple(Band(first, min(first + BAND, rows), at, at + width) for first, at in starts)
-
-
-def _matrices(case: Case, src: Operand) -> Iterator[tuple[int, NDArray[np.float32]]]:
-    """For each axis that changes what it is multiplied by, those that shrink first."""
+def _rows(case: Case, src: Operand) -> Iterator[tuple[int, Rows]]:
+    """For each axis that changes the rows of its matrix, those that shrink first."""
     scales, sizes, rank = case.constant(2), case.constant(3), len(src.dims)
     axes = numbers(case.attributes["axes"] or range(rank))
     given = {axis % rank: k for k, axis in enumerate(axes)}
@@ -201,13 +166,11 @@ def _matrices(case: Case, src: Operand) -> Iterator[tuple[int, NDArray[np.float3
 
 
 @lru_cache(maxsize=256)
-def _matrix(
-    before: int, after: int, scale: float | None, attributes: tuple[tuple[str, Any], ...]
-) -> NDArray[np.float32]:
-    """What the definition makes of the identity, axis 0 resized."""
+def _matrix(before: int, after: int, scale: float | None, attributes: tuple[tuple[str, Any], ...]) -> Rows:
+    """What the definition makes of the identity, axis 0 resized: what is not zero of each row."""
     scales = None if scale is None else np.array([scale, 1], np.float32)
     sizes = None if scale is not None else np.array([after, before], np.int64)
     (found,) = OPERATORS["Resize"](
         np.eye(before, dtype=np.float32), None, scales, sizes, outputs=1, **dict(attributes)
     )
-    return np.asarray(found, np.float32)
+    return tuple(tuple((int(k), float(row[k])) for k in np.flatnonzero(row)) for row in found)

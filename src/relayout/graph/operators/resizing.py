@@ -257,7 +257,9 @@ def resize(
             for tap in range(indices.shape[1]):
                 weight = weights[:, tap].astype(made.dtype).reshape(*lead, -1, *behind)
                 if weight.any():
-                    result += np.take(made, indices[:, tap], axis=number) * weight
+                    with np.errstate(invalid="ignore"):  # of infinities, whose weight may be 0
+                        part = np.take(made, indices[:, tap], axis=number) * weight
+                    result += part if weight.all() else np.where(weight == 0, 0, part)
         if coordinate_transformation_mode == "tf_crop_and_resize":
             outside = ((places < 0) | (places > axis.before - 1)).reshape(*lead, -1, *behind)
             result = np.where(outside, made.dtype.type(extrapolation_value), result)
