@@ -843,3 +843,23 @@ def test_small_parts_are_left() -> None:
     assert report.left == {"aten.add.Tensor": 1, "aten.relu.default": 1}
     many = program.WORTH // 4
     assert rl.torch.explain(lambda x: (x + 1).relu(), torch.ones(many)).left == {}
+
+
+def test_memory_beside_a_view() -> None:
+    """``as_strided`` counts from the beginning of the memory, whichever view of it is given."""
+
+    def function(x: Any) -> Any:
+        y = x @ x
+        below, part = y[1:], y.split(2)[1]
+        return below.as_strided((2, 2), (1, 1), 0), part.as_strided((4, 4), (4, 1), 0) + y
+
+    compared(function, torch.randn(4, 4))
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "int32", "int64"])
+def test_floats_that_are_out_of_range_become_integers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "WORTH", 0)
+    dtype = getattr(torch, kind)
+    numbers = torch.tensor([1.5, -1.5, 127.6, 128.2, 256.3, -300, 4e4, 3e9, 1e19, float("nan")])
+    compared(lambda x: (x.to(dtype), torch.zeros(40, dtype=dtype).copy_(x), x * 2), numbers.repeat(4))
+    compared(lambda x: x.to(dtype), torch.tensor([0, 1, -1, 127, 300, -40000]))

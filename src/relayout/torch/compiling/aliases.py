@@ -6,18 +6,25 @@ leaves its part once, and the views that the graph returns are made of it by PyT
 inside stay there: those that are returned are copies of their nodes.
 
 Views of inputs are not seen here, since AOTAutograd makes them behind the graph.
+
+``as_strided`` is the one operator that tells a view from a copy of it: it counts from the beginning of the
+memory, and reads what lies beside the view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import torch
 
 from relayout.torch.compiling.support import is_getitem
 
-__all__ = ["views_apart"]
+__all__ = ["beside", "views_apart"]
+
+STRIDED: Final = frozenset({"aten.as_strided.default", "aten.as_strided_copy.default",
+                            "aten.as_strided_scatter.default"})  # fmt: skip
+"""Operators that read memory beside their operand."""
 
 
 def views_apart(module: Any) -> tuple[Any, frozenset[str]]:
@@ -51,6 +58,21 @@ def views_apart(module: Any) -> tuple[Any, frozenset[str]]:
         if not node.users:
             graph.erase_node(node)
     return torch.fx.GraphModule(module, graph), frozenset(node.name for node in apart.values())
+
+
+def beside(nodes: Iterable[Any]) -> Iterator[Any]:
+    """Those nodes that read memory beside a view, and the views that have to be PyTorch's for that.
+
+    Parameters
+    ----------
+    nodes : iterable
+        Of a graph.
+    """
+    for node in nodes:
+        if node.op == "call_function" and str(node.target) in STRIDED:
+            *views, _ = _seen_through(node.args[0])
+            if views:
+                yield from (node, *(one for one in views if not is_getitem(one)))
 
 
 def _seen_through(node: Any) -> Iterator[Any]:

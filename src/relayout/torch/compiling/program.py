@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import torch
 
-from relayout.torch.compiling.aliases import views_apart
+from relayout.torch.compiling.aliases import beside, views_apart
 from relayout.torch.compiling.options import Options
 from relayout.torch.compiling.part import Left, Part, made, order_of
 from relayout.torch.compiling.partition import grouped
@@ -44,6 +44,7 @@ PRODUCTS: Final = frozenset({
 """Sums of products: what a network computes, mostly."""
 
 VIEW: Final = "a view that is returned beside others of its memory"
+BESIDE: Final = "as_strided reads memory beside a view"
 
 
 class Program:
@@ -95,6 +96,7 @@ def programmed(
     (output,) = [node for node in module.graph.nodes if node.op == "output"]
     reasons = {node: why for node in nodes if not is_getitem(node) and (why := unsupported(node))}
     reasons |= {node: VIEW for node in nodes if node.name in apart and not is_getitem(node)}
+    reasons |= dict.fromkeys(beside(nodes), BESIDE)
     parts, steps = _parts(nodes, output, fixed, reasons, options, threads)
     reads, forward = _assembled(module, placeholders, output, steps, parts, exact)
     took = perf_counter() - begin

@@ -85,6 +85,8 @@ def unsupported(node: Any) -> str:
         place = ATTENTION[operator_of(node)]
         if why := attends(*node.args[place : place + 2]):
             return why
+    if _rounds_to_integers(node):
+        return "floats to integers, where those that are out of range wrap round in PyTorch"
     for value in _written(node):
         if why := _no_result(value):
             return why
@@ -92,6 +94,26 @@ def unsupported(node: Any) -> str:
         if why := _not_readable(value):
             return why
     return ""
+
+
+CONVERTS: Final = frozenset({
+    "aten._to_copy.default", "aten.copy.default", "aten.sum.default", "aten.sum.dim_IntList",
+    "aten.prod.default", "aten.prod.dim_int", "aten.cumsum.default", "relayout.convert.default",
+})  # fmt: skip
+"""Operators that may be asked for another data type."""
+
+
+def _rounds_to_integers(node: Any) -> bool:
+    """Whether floats become integers: Relayout saturates, as most processors do with vectors."""
+    if operator_of(node) not in CONVERTS:
+        return False
+    made = node.meta.get("val")
+    integer = isinstance(made, torch.Tensor) and not _is_floating(made) and made.dtype is not torch.bool
+    return integer and any(map(_is_floating, _read(node)))
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype.is_floating_point
 
 
 def attends(query: Any, key: Any) -> str:

@@ -230,6 +230,8 @@ def as_strided(
     for axis, stride in enumerate(strides):
         at += (np.arange(sizes[axis]) * stride).reshape(-1, *(1,) * (len(sizes) - axis - 1))  # type: ignore[arg-type,operator]
     total = int(np.prod(np.array(dims_of(x), INT64)))
+    if at.size and at.max() >= total:
+        raise call.refuse(f"as_strided reads element {at.max()} of {total}: what lies beside a view")
     if at.size == total and np.array_equal(at.ravel(), np.arange(total)):
         return call.reshape(x, sizes)
     return call.emit("Gather", call.reshape(x, (total,)), call.constant(at, INT64, "positions"), axis=0)
