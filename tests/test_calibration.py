@@ -114,6 +114,16 @@ def test_what_is_no_number_of_bytes_is_refused(monkeypatch, here, text):
         streams(here, 1 << 20)
 
 
+def test_several_threads_write_through_a_cache_that_holds_both_sides(monkeypatch, here):
+    own, others = here._replace(l3=32 << 20), here._replace(l3=480 << 20)
+    assert streams(own, 20 << 20)
+    assert not streams(own, 20 << 20, 2)
+    assert streams(own, 32 << 20, 2)
+    assert streams(others, 40 << 20, 2)
+    monkeypatch.setenv("RELAYOUT_STREAMING", str(8 << 20))
+    assert streams(own, 20 << 20, 2)
+
+
 def test_other_processors_are_guessed(monkeypatch, invented):
     other = machine("x86-64-v3")
     assert other.thresholds == derived(other.l2, other.l3)

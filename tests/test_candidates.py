@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout.kernels.copy import ESTIMATE, base, candidates
-from relayout.kernels.copy.plan import Facts, Plan, costing, one_of, runs, shared_of
+from relayout.kernels.copy.plan import HALVES, Facts, Plan, costing, one_of, runs, shared_of
 from relayout.kernels.copy.problem import Move, moves, simplified
 from relayout.runtime import tuning
 from strategies import examples
-from test_kernels import MOVED, SHAPES, attributes_of, compare, compile_, problem
+from test_kernels import MOVED, RUNS, SHAPES, Run, attributes_of, compare, compile_, problem
 
 native = importlib.import_module("relayout.reorder.native")
 pytestmark = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
@@ -36,7 +36,7 @@ def test_choices_among_other_kinds_are_not_taken_for_granted():
     """A choice that was kept knows nothing of kinds that came later: with the list, the version changes."""
     kinds = [plans.__module__.rpartition(".")[2] for plans in candidates.KINDS]
     listed = ["rows", "padded", "pixels", "packing", "words", "regroup", "tiling", "patches", "elements"]
-    assert (tuning.VERSION, kinds) == (11, listed)
+    assert (tuning.VERSION, kinds) == (12, listed)
 
 
 @examples(150)
@@ -95,6 +95,26 @@ def test_what_fits_the_caches_is_not_tried_around_them():
     for streaming in (False, True):
         tried = {plan.stream for plans in candidates.wishes(found, streaming=streaming) for plan in plans}
         assert tried == ({False, True} if streaming else {False})
+
+
+@pytest.mark.parametrize("types", [("f32", "f32"), ("s8", "s8"), ("f32", "s8"), ("u8", "f32")])
+@pytest.mark.parametrize("sides", [("nchw", "nhwc"), ("nhwc", "nChw16c"), ("nChw8c", "nchw"), ("nhwc", "nchw")])
+def test_half_of_every_share_may_leave_around_the_caches(types, sides):
+    """In one piece, in parts of several units and of less than two, and where lines are not completed."""
+    dims = (3, 64, 16, 16)
+    src, dst = (rl.MemoryDesc(dims, dtype, tag) for dtype, tag in zip(types, sides, strict=True))
+    one_of_each_kind = {plan.kind: plan for plan in offered(src, dst) if plan.half}
+    shares = Run(0, tuple(range(30)))
+    for plan in one_of_each_kind.values():
+        assert plan.stream
+        assert plan.extent >= HALVES * plan.unit
+        compare(src, dst, wish=", ".join(plan.words), runs=(*RUNS, shares))
+
+
+def test_half_streams_where_there_are_units_enough():
+    src, dst = (rl.MemoryDesc((16, 64, 16, 16), "f32", tag) for tag in ("nchw", "nhwc"))
+    made = compare(src, dst, wish="half streamed")
+    assert all(plan.half for plan in made._plans)
 
 
 def test_a_wish_that_nobody_grants_is_the_estimate():

@@ -174,14 +174,14 @@ class Native:
     @property
     @locked
     def _target(self) -> tuple[Machine, bool]:
-        """The processor, and whether to write around its caches."""
+        """The processor, and whether writing around its caches is estimated to pay."""
         from relayout.runtime.thresholds import streams
         from relayout.targets.machine import host
 
         machine, streaming = self._given
         machine = machine or host()
         if streaming is None:
-            streaming = streams(machine, _streamed(self.src, self.dst))
+            streaming = streams(machine, _streamed(self.src, self.dst), count())
         return machine, streaming
 
     @locked
@@ -211,8 +211,11 @@ class Native:
     def wishes(self) -> list[str]:
         """What is worth measuring for this problem, the estimate first."""
         from relayout.kernels.copy.candidates import wishes
+        from relayout.runtime.thresholds import streams
 
-        return list(wishes(self.refined(), *self._target).values())
+        machine, streaming = self._target
+        tried = streaming or (self._given[1] is None and streams(machine, _streamed(self.src, self.dst)))
+        return list(wishes(self.refined(), machine, streaming, tried).values())
 
     @property
     def nests(self) -> tuple[Move, ...]:

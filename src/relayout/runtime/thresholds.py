@@ -47,8 +47,16 @@ LONG = 1 << 22  # bytes, read and written, whose copy takes about as long as a t
 _known: dict[tuple[str, str], int] = {}
 
 
-def streams(machine: Machine, size: int) -> bool:
-    """Whether writing around the caches pays for so many bytes of source and destination together."""
+def streams(machine: Machine, size: int, many: int = 1) -> bool:
+    """Whether writing around the caches pays for so many bytes of source and destination together.
+
+    Several threads share the way to memory, which one of them can fill by writing around the caches; in the
+    last cache they are faster together. So what fits that (:attr:`~relayout.targets.machine.Machine.holds`)
+    goes through it, whatever was measured or guessed for one thread.
+    """
+    free = machine.thresholds is None and _override("streaming") is None
+    if many > 1 and free and size < machine.holds:
+        return False
     return _reaches("streaming", machine, size, measure=False)
 
 

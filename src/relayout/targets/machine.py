@@ -27,6 +27,7 @@ __all__ = [
 
 LINE = 64  # bytes of a cache line on every processor that we generate code for
 LARGEST = 32 << 20  # bytes that are copied to find out about streaming
+OWN_L3 = 64 << 20  # bytes of an L3 cache that a process may have to itself; a larger one serves many others
 SHARING = 1 << 18, 1 << 23  # bytes: waking takes 2 to 100 us, a processor copies 10 to 50 bytes a ns
 
 
@@ -127,6 +128,19 @@ class Machine(NamedTuple):
         """
         return self.vector == 64 and (bits > 8 or self.has("avx512vbmi"))
 
+    @property
+    def holds(self) -> int:
+        """Bytes that stay in its last cache from call to call, when several threads work on them together.
+
+        All of an L3 cache that they have to themselves; half of what they may have of a larger one, which
+        others use, too.
+
+        >>> here = machine("znver4")
+        >>> here._replace(l3=32 << 20).holds >> 20, here._replace(l3=480 << 20).holds >> 20
+        (32, 32)
+        """
+        return self.l3 if self.l3 <= OWN_L3 else OWN_L3 // 2
+
     def bounds(self, what: str) -> tuple[int, int]:
         """Between which sizes a threshold lies, whatever will be measured; in bytes.
 
@@ -161,7 +175,7 @@ def derived(l2: int, l3: int) -> Thresholds:
     >>> derived(1 << 20, 32 << 20)
     Thresholds(streaming=16777216, sharing=2097152)
     """
-    return Thresholds(max(2 * l2, min(l3, 64 << 20) // 2), 2 << 20)
+    return Thresholds(max(2 * l2, min(l3, OWN_L3) // 2), 2 << 20)
 
 
 # -- processors ---------------------------------------------------------------------------------------------

@@ -89,16 +89,20 @@ def lowered(
 
 
 def wishes(
-    found: Sequence[Move], machine: Machine | None = None, streaming: bool = False
+    found: Sequence[Move],
+    machine: Machine | None = None,
+    streaming: bool = False,
+    tried: bool | None = None,
 ) -> dict[tuple[Plan, ...], str]:
     """What is worth measuring, the estimate first: plans, and the wish that they are.
 
     For every word, the cheapest plans that have it, of every kind, through the caches and around them: so
     each way to do something takes part in the contest, together with what suits it best.
 
-    Not around the caches, though, where tensors fit them (``streaming`` is false): a contest would not see
-    what that costs whoever reads the destination next. Where some do and some do not, those that do as the
-    estimate does come first: in a contest, whatever follows one that writes around the caches finds them
+    Not around the caches, though, where tensors fit them (``tried`` is false, or it is not given, and
+    ``streaming``, what the estimate prefers, is): a contest would not see what that costs whoever reads the
+    destination next. Where some do and some do not, those that do as the estimate does come first, and then
+    those that do half of it: in a contest, whatever follows one that writes around the caches finds them
     empty, and that should be few.
     """
     offered = _offered(found, machine, streaming)
@@ -108,17 +112,18 @@ def wishes(
     known, most = {first: ESTIMATE}, WORTH * _cost(first)
     words = dict.fromkeys(word for some in offered for plan in some for word in plan.words)
     kinds = dict.fromkeys(plan.kind for some in offered for plan in some)
+    tried = streaming if tried is None else tried
     ways = (*kinds, "cached", "streamed")
     for wish in (*words, *(f"{word}, {way}" for way in ways for word in words if word != way)):
         made = _chosen(offered, wish)
-        if _cost(made) <= most and (streaming or not _streams(made)):
+        if _cost(made) <= most and (tried or not _stores(made)):
             known.setdefault(made, wish)
-    around = _streams(first)
-    return dict(sorted(known.items(), key=lambda entry: _streams(entry[0]) != around))
+    usual = _stores(first)
+    return dict(sorted(known.items(), key=lambda entry: abs(_stores(entry[0]) - usual)))
 
 
-def _streams(plans: Sequence[Plan]) -> bool:
-    return any(plan.stream for plan in plans)
+def _stores(plans: Sequence[Plan]) -> int:
+    return max(plan.stores for plan in plans)
 
 
 def _cost(plans: Sequence[Plan]) -> float:

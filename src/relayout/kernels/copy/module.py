@@ -5,9 +5,10 @@ shares of the work: of every nest, the part of its shared loop that falls to it.
 other. What is left over where a loop has no equal shares, or only one turn, falls to the parts in turn, nest
 after nest.
 
-Where a kernel streams, it is there twice: lines are completed only where the destination begins on one. And
-there is a second function then, ``cached``, in which none streams: for destinations whose lines are in the
-caches anyhow, because the system has just handed them out, zeroed.
+Where a kernel streams, it is there twice: lines are completed only where the destination begins on one. Where
+half of its lines leave around the caches, the other kernel moves the first half of each share. And there is a
+second function then, ``cached``, in which none streams: for destinations whose lines are in the caches anyhow,
+because the system has just handed them out, zeroed.
 """
 
 from __future__ import annotations
@@ -67,10 +68,15 @@ def _entry(name: str, plans: Sequence[Plan], machine: Machine, streamed: list[in
     off_line = f.not_(on_line)
 
     def whole(k: int, first: Value, end: Value) -> None:
-        ways = [(f"stream{k}", on_line), (f"move{k}", off_line)] if k in streamed else [(f"move{k}", None)]
-        for kernel, when in ways:
-            call = partial(f.call, kernel, src, dst, ops, first, end)
-            call() if when is None else f.when(when, call)
+        if k not in streamed:
+            f.call(f"move{k}", src, dst, ops, first, end)
+        elif plans[k].half:
+            middle = f.select(on_line, _middle(f, first, end, plans[k].unit), end)
+            for kernel, start, stop in ((f"move{k}", first, middle), (f"stream{k}", middle, end)):
+                f.when(f.icmp("slt", start, stop), partial(f.call, kernel, src, dst, ops, start, stop))
+        else:
+            for kernel, when in ((f"stream{k}", on_line), (f"move{k}", off_line)):
+                f.when(when, partial(f.call, kernel, src, dst, ops, first, end))
 
     groups = _together(plans)
     deal = _dealt(f, part, parts) if len(groups) > 1 else _spread(f, part, parts)
@@ -91,6 +97,11 @@ def _entry(name: str, plans: Sequence[Plan], machine: Machine, streamed: list[in
         )
         f.when(f.icmp("slt", first, end), work)
     return f.text()
+
+
+def _middle(f: Builder, first: Value, end: Value, unit: int) -> Value:
+    """Where the second half of a share begins: a whole number of units behind its beginning."""
+    return f.add(first, f.mul(f.udiv(f.sub(end, first), 2 * unit), unit))
 
 
 def _spread(f: Builder, part: Value, parts: Value) -> Callable[[int], tuple[Value, Value]]:

@@ -21,11 +21,13 @@ from relayout.targets.processors import count
 __all__ = [
     *(
         "BUFFER_BITS",
+        "HALVES",
         "JOINED_BITS",
         "LANE_BITS",
         "LINE_BITS",
         "LONG_ROW_BITS",
         "UNUSUAL_CYCLES",
+        "WAYS",
         "WORD_BITS",
         "Facts",
         "Plan",
@@ -56,6 +58,8 @@ OWNERSHIP_CYCLES = (
 )
 LONG_ROW_BITS = 1 << 18  # a row as long as that is shared by threads
 UNUSUAL_CYCLES = 0.2  # cycles for a line by which the choice costs more that suits a processor less
+HALVES = 8  # units of the shared loop, at least, of which half may be written around the caches
+WAYS = "cached", "half streamed", "streamed"  # words for how lines are written
 JOINED_BITS = 4 * LINE_BITS  # of the destination that short rows complete before their source is read on
 BUFFER_BITS = 8 * (16 << 10)  # of a buffer from which whole lines leave: half of the smallest L1 cache
 
@@ -139,6 +143,8 @@ class Plan:
     """Rows that are worked on together, of a transpose or of short ones in blocks."""
     stream: bool = False
     """Whether whole lines are written by streaming (non-temporal) stores, around the caches."""
+    half: bool = False
+    """Whether that holds for the second half of each share only, since the caches hold the first one."""
     claims: bool = False
     """Whether lines are asked for some time before they are written through the caches."""
     narrow: bool = False
@@ -176,11 +182,16 @@ class Plan:
         """What there was to choose, a word for each: other candidates for the nest differ in one at least."""
         claim = ("claimed" if self.claims else "unclaimed",) if self.can_claim and not self.stream else ()
         width = ("narrow" if self.narrow else "wide",) if self.puts_together else ()
-        return self.kind, *self.choices(), "streamed" if self.stream else "cached", *claim, *width
+        return self.kind, *self.choices(), WAYS[self.stores], *claim, *width
 
     def choices(self) -> Iterator[str]:
         """The words that only this kind of kernel has."""
         return iter(())
+
+    @property
+    def stores(self) -> int:
+        """Which of the :data:`WAYS` lines are written."""
+        return self.stream * (2 - self.half)
 
     @property
     def extent(self) -> int:
@@ -278,7 +289,7 @@ AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
 
 def costing(made: AnyPlan, facts: Facts, cost: float) -> Iterator[AnyPlan]:
-    """A plan with its cost: through the caches and, where it completes whole lines, around them.
+    """A plan with its cost: through the caches and, where it completes whole lines, around them, or half so.
 
     Where the kernel can, also with vectors of another width than suits the processor; and through the caches
     with lines that are asked for, or without.
@@ -289,14 +300,28 @@ def costing(made: AnyPlan, facts: Facts, cost: float) -> Iterator[AnyPlan]:
     halved, claimed = made.narrows(machine), made.can_claim and machine.claims
     for narrow in (halved, not halved)[: 1 + made.can_narrow(machine)]:
         vectors = width_of(machine, narrow)
-        for stream in (False, True)[: 1 + made.streams(vectors)]:
+        for stores in _ways(made, vectors):
+            stream = stores > 0
             for claims in (claimed, not claimed)[: 1 + (made.can_claim and not stream)]:
                 unusual = (narrow != halved) + (claims != claimed)
-                whole = cost + OWNERSHIP_CYCLES * (stream != facts.streaming) + UNUSUAL_CYCLES * unusual
+                away = abs(stores - 2 * facts.streaming) / 2
+                whole = cost + OWNERSHIP_CYCLES * away + UNUSUAL_CYCLES * unusual
                 if not facts.hopeless(whole):
                     yield replace(
-                        made, stream=stream, claims=claims and not stream, narrow=narrow, cost=whole
+                        made,
+                        stream=stream,
+                        half=stores == 1,
+                        claims=claims and not stream,
+                        narrow=narrow,
+                        cost=whole,
                     )
+
+
+def _ways(made: Plan, machine: Machine) -> tuple[int, ...]:
+    """The :data:`WAYS` in which a plan may write."""
+    if not made.streams(machine):
+        return (0,)
+    return (0, 1, 2) if made.extent >= HALVES * made.unit else (0, 2)
 
 
 def width_of(machine: Machine, narrow: bool) -> Machine:
