@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout.kernels.copy import ESTIMATE, base, candidates
-from relayout.kernels.copy.plan import HALVES, Facts, Plan, costing, one_of, runs, shared_of
+from relayout.kernels.copy.plan import DIVIDED, Facts, Plan, costing, one_of, runs, shared_of
 from relayout.kernels.copy.problem import Move, moves, simplified
 from relayout.runtime import tuning
 from strategies import examples
@@ -103,18 +103,18 @@ def test_half_of_every_share_may_leave_around_the_caches(types, sides):
     """In one piece, in parts of several units and of less than two, and where lines are not completed."""
     dims = (3, 64, 16, 16)
     src, dst = (rl.MemoryDesc(dims, dtype, tag) for dtype, tag in zip(types, sides, strict=True))
-    one_of_each_kind = {plan.kind: plan for plan in offered(src, dst) if plan.half}
+    one_of_each_kind = {plan.kind: plan for plan in offered(src, dst) if plan.stores == 2}
     shares = Run(0, tuple(range(30)))
     for plan in one_of_each_kind.values():
         assert plan.stream
-        assert plan.extent >= HALVES * plan.unit
+        assert plan.extent >= DIVIDED * plan.unit
         compare(src, dst, wish=", ".join(plan.words), runs=(*RUNS, shares))
 
 
 def test_half_streams_where_there_are_units_enough():
     src, dst = (rl.MemoryDesc((16, 64, 16, 16), "f32", tag) for tag in ("nchw", "nhwc"))
     made = compare(src, dst, wish="half streamed")
-    assert all(plan.half for plan in made._plans)
+    assert all(plan.stores == 2 for plan in made._plans)
 
 
 def test_a_wish_that_nobody_grants_is_the_estimate():

@@ -662,6 +662,31 @@ def test_planes_that_become_narrower_before_they_are_interleaved(channels, pixel
     assert kinds == ("interleave",) or pixels < 64 or channels == 16 or types == "f32 u4"
 
 
+@pytest.mark.parametrize("types", [("s8", "s8"), ("bf16", "bf16"), ("f32", "s8"), ("u8", "f32")])
+@pytest.mark.parametrize("kind", ["estimate", "transpose", "staged", "patched", "32 rows", "128 rows"])
+def test_threads_share_rows_where_nothing_else_is_left(monkeypatch, types, kind):
+    """One picture whose channels are too few to be shared: blocks of its pixels, ends with the last of them."""
+    monkeypatch.setenv("RELAYOUT_THREADS", "2")
+    for height in (29, 32):
+        src, dst = (rl.MemoryDesc((1, 24, height, 20), *side) for side in zip(types, ("nhwc", "nchw"), strict=True))
+        made = compare(src, dst, wish=kind, runs=(*RUNS, Run(0, tuple(range(13)))))
+        (plan,) = made._plans
+        assert plan.shared is plan.rows.loop
+        assert plan.extent == height * 20
+
+
+@pytest.mark.parametrize("types", [("u8", "u8"), ("u8", "f32"), ("u8", "bf16"), ("f32", "f32")])
+@pytest.mark.parametrize("side", [5, 6, 7, 8])
+@pytest.mark.parametrize("channels", [2, 3, 5])
+def test_small_pictures_of_few_channels(types, side, channels):
+    """Fewer pixels than a line has bytes: shorter vectors, the last of which may overlap."""
+    dims = (9, channels, side, side)
+    src, dst = (rl.MemoryDesc(dims, *part) for part in zip(types, ("nhwc", "nchw"), strict=True))
+    scales = np.linspace(0.5, 2, channels, dtype=np.float32)
+    for given in ({}, {"src_scale": (scales, 1), "src_zero_point": (np.arange(channels), 1)}):
+        compare(src, dst, given=given, wish="deinterleave")
+
+
 def test_words_that_follow_each_other_are_no_packed_filters():
     """Groups of a few words that are whole on both sides have nothing between their words."""
     for words in (2, 4, 8):

@@ -6,7 +6,7 @@ other. What is left over where a loop has no equal shares, or only one turn, fal
 after nest.
 
 Where a kernel streams, it is there twice: lines are completed only where the destination begins on one. Where
-half of its lines leave around the caches, the other kernel moves the first half of each share. And there is a
+only some of the lines leave around the caches, the other kernel moves the others. And there is a
 second function then, ``cached``, in which none streams: for destinations whose lines are in the caches anyhow,
 because the system has just handed them out, zeroed.
 """
@@ -21,7 +21,7 @@ from relayout.ir.kernel import kernel as kernel_function
 from relayout.ir.types import I64, Value, constant
 from relayout.kernels.copy import tiles, zeros
 from relayout.kernels.copy.base import writer
-from relayout.kernels.copy.plan import Plan
+from relayout.kernels.copy.plan import WHOLE, Plan
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["CACHED", "ENTRY", "KERNELS", "embedded", "module"]
@@ -70,8 +70,8 @@ def _entry(name: str, plans: Sequence[Plan], machine: Machine, streamed: list[in
     def whole(k: int, first: Value, end: Value) -> None:
         if k not in streamed:
             f.call(f"move{k}", src, dst, ops, first, end)
-        elif plans[k].half:
-            middle = f.select(on_line, _middle(f, first, end, plans[k].unit), end)
+        elif plans[k].quarters < WHOLE:
+            middle = f.select(on_line, _middle(f, part, parts, first, end, plans[k]), end)
             for kernel, start, stop in ((f"move{k}", first, middle), (f"stream{k}", middle, end)):
                 f.when(f.icmp("slt", start, stop), partial(f.call, kernel, src, dst, ops, start, stop))
         else:
@@ -99,9 +99,18 @@ def _entry(name: str, plans: Sequence[Plan], machine: Machine, streamed: list[in
     return f.text()
 
 
-def _middle(f: Builder, first: Value, end: Value, unit: int) -> Value:
-    """Where the second half of a share begins: a whole number of units behind its beginning."""
-    return f.add(first, f.mul(f.udiv(f.sub(end, first), 2 * unit), unit))
+def _middle(f: Builder, part: Value, parts: Value, first: Value, end: Value, plan: Plan) -> Value:
+    """From where on a share leaves around the caches: its end, its beginning, or somewhere between.
+
+    Of several parts, which threads take as they come, some leave as a whole and some do not. So one thread
+    may wait for memory while another one has the caches to itself.
+    """
+    units, quarters = -(-plan.extent // plan.unit), plan.quarters
+    through = f.udiv(f.mul(f.sub(end, first), WHOLE - quarters), WHOLE * plan.unit)
+    number = f.select(f.icmp("sle", parts, units), part, f.udiv(first, plan.unit))  # among those with work
+    leaves = f.icmp("slt", f.and_(f.mul(number, quarters), WHOLE - 1), quarters)
+    alone = f.icmp("eq", parts, 1)
+    return f.select(alone, f.add(first, f.mul(through, plan.unit)), f.select(leaves, first, end))
 
 
 def _spread(f: Builder, part: Value, parts: Value) -> Callable[[int], tuple[Value, Value]]:

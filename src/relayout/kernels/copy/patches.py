@@ -16,6 +16,7 @@ of the source are. Patches are a line wide and a tile high, and go down the rows
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from relayout.ir.builder import Operand
 from relayout.ir.types import Value
@@ -24,7 +25,7 @@ from relayout.kernels.copy.cost import patching
 from relayout.kernels.copy.plan import LANE_BITS, LINE_BITS, Facts, Plan, costing
 from relayout.kernels.copy.problem import Move
 from relayout.kernels.copy.tiles import Tile, Transpose
-from relayout.kernels.copy.tiling import TransposePlan, by_columns, shuffling, tiled
+from relayout.kernels.copy.tiling import TransposePlan, by_columns, by_rows, shuffling, tiled
 
 __all__ = ["Patched", "PatchedPlan", "plans"]
 
@@ -58,7 +59,7 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
         return
     far = nest.bytes > facts.machine.l2
     cost = shuffling(one) + patching(columns, rows, line, one.width, far)
-    yield from costing(by_columns(one), facts, cost)
+    yield from costing(by_rows(by_columns(one)), facts, cost)
 
 
 @writes(PatchedPlan)
@@ -81,10 +82,13 @@ class Patched(Transpose):
             if not isinstance(column, Value):  # the last ones, some of whose columns are done
                 first = (width - (self.plan.columns.extent % width or width)) // tile.columns * tile.columns
             strips = first, width, tile.columns
-            b.loop(
-                0, whole, tile.rows, lambda row: b.loop(*strips, lambda u: down(tile, b.add(column, u), row))
+            each = partial(b.loop, *strips)
+            patch = partial(down, tile)
+            self.over_rows(
+                whole,
+                lambda *span: b.loop(*span, tile.rows, lambda row: each(lambda u: patch(b.add(column, u), row))),
             )
-            self.unstreamed(lambda: end(column, range(*strips)))
+            self.at_the_end(lambda: self.unstreamed(lambda: end(column, range(*strips))))
 
         def end(column: Operand, strips: range) -> None:
             for last, row in ends:
@@ -96,4 +100,4 @@ class Patched(Transpose):
 
         self.columns(width, patches)
         if not ends:
-            self.sweep_left_over(place, whole)
+            self.at_the_end(lambda: self.sweep_left_over(place, whole))

@@ -119,9 +119,9 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
         not nest.fill
         and inner.extent <= MOST_CHANNELS
         and outer.src == inner.extent * nest.read
-        and outer.extent >= line
+        and 2 * outer.extent >= line
     ):
-        cost = _cost(nest, inner.extent) + elsewhere(abs(inner.dst) // 8)
+        cost = _cost(nest, inner.extent) * _again(outer.extent, line) + elsewhere(abs(inner.dst) // 8)
         yield from costing(in_strips(DeinterleavePlan(*parts), outer), facts, cost)
     made = InterleavePlan(*parts)
     few = made.total <= MOST_CHANNELS or (made.total == LANE_BITS // 8 and _of_bytes(nest, outer))
@@ -141,6 +141,19 @@ def _cost(nest: Move, channels: int) -> float:
     """A load and a store; halves of halves, or an element of one vector after the other."""
     shuffles = log2(channels) if not channels & (channels - 1) else channels - 1
     return instructions(1, shuffles) + converting(nest, LINE)
+
+
+def _again(pixels: int, line: int) -> float:
+    """How many times as long pixels take that are a line at most: their last vectors are not full, or overlap.
+
+    >>> [round(_again(pixels, 64), 1) for pixels in (32, 48, 49, 63, 64, 100)]
+    [1.0, 1.3, 2.0, 1.0, 1.0, 1.0]
+    """
+    if pixels >= line:
+        return 1.0
+    vector = line // 2
+    rest = bin(pixels - vector).count("1")  # vectors, each of which has a power of two
+    return (1 + (rest if rest <= 2 else 1)) * vector / pixels
 
 
 def in_strips(made: AnyPlan, pixels: Loop) -> AnyPlan:
@@ -188,7 +201,7 @@ class Pixels(Kernel):
         b = self.b
         full = full or 8 * self.machine.vector // self.plan.mid
         if loop.extent < full:
-            full = loop.extent & -loop.extent
+            full = self.fewer(loop.extent)
         self.per = full
         whole = loop.extent // full * full
 
@@ -204,6 +217,10 @@ class Pixels(Kernel):
         b.when(b.icmp("slt", first, last), lambda: vectors(first, last))
         ends = b.icmp("eq", end, loop.extent)
         b.when(ends, lambda: self._rest(loop, loop.extent - whole, place, body))
+
+    def fewer(self, extent: int) -> int:
+        """How many turns of a loop are a vector that has fewer than would fill one."""
+        return extent & -extent
 
     def _rest(self, loop: Loop, left: int, place: Place, body: Callable[[Place], None]) -> None:
         """The end of the long loop: one or two shorter vectors, or a full one over what is done already.
@@ -256,6 +273,10 @@ class Pixels(Kernel):
 @writes(DeinterleavePlan)
 class Deinterleave(Pixels):
     """Pixels to planes."""
+
+    def fewer(self, extent: int) -> int:
+        """As many as can be: the last vectors may overlap."""
+        return 1 << (extent.bit_length() - 1)
 
     def body(self, place: Place) -> None:
         """All pixels of a row."""

@@ -21,13 +21,14 @@ from relayout.targets.processors import count
 __all__ = [
     *(
         "BUFFER_BITS",
-        "HALVES",
+        "DIVIDED",
         "JOINED_BITS",
         "LANE_BITS",
         "LINE_BITS",
         "LONG_ROW_BITS",
         "UNUSUAL_CYCLES",
         "WAYS",
+        "WHOLE",
         "WORD_BITS",
         "Facts",
         "Plan",
@@ -58,8 +59,9 @@ OWNERSHIP_CYCLES = (
 )
 LONG_ROW_BITS = 1 << 18  # a row as long as that is shared by threads
 UNUSUAL_CYCLES = 0.2  # cycles for a line by which the choice costs more that suits a processor less
-HALVES = 8  # units of the shared loop, at least, of which half may be written around the caches
-WAYS = "cached", "half streamed", "streamed"  # words for how lines are written
+WHOLE = 4  # quarters
+DIVIDED = 4  # units of the shared loop, at least, of which some quarters may be written around the caches
+WAYS = {0: "cached", 1: "a quarter streamed", 2: "half streamed", WHOLE: "streamed"}  # quarters around them
 JOINED_BITS = 4 * LINE_BITS  # of the destination that short rows complete before their source is read on
 BUFFER_BITS = 8 * (16 << 10)  # of a buffer from which whole lines leave: half of the smallest L1 cache
 
@@ -143,8 +145,8 @@ class Plan:
     """Rows that are worked on together, of a transpose or of short ones in blocks."""
     stream: bool = False
     """Whether whole lines are written by streaming (non-temporal) stores, around the caches."""
-    half: bool = False
-    """Whether that holds for the second half of each share only, since the caches hold the first one."""
+    quarters: int = WHOLE
+    """For how many quarters of the shared loop that holds; the caches hold what is written by the others."""
     claims: bool = False
     """Whether lines are asked for some time before they are written through the caches."""
     narrow: bool = False
@@ -190,8 +192,8 @@ class Plan:
 
     @property
     def stores(self) -> int:
-        """Which of the :data:`WAYS` lines are written."""
-        return self.stream * (2 - self.half)
+        """In which of the :data:`WAYS` lines are written: how many quarters of them around the caches."""
+        return self.quarters if self.stream else 0
 
     @property
     def extent(self) -> int:
@@ -304,13 +306,13 @@ def costing(made: AnyPlan, facts: Facts, cost: float) -> Iterator[AnyPlan]:
             stream = stores > 0
             for claims in (claimed, not claimed)[: 1 + (made.can_claim and not stream)]:
                 unusual = (narrow != halved) + (claims != claimed)
-                away = abs(stores - 2 * facts.streaming) / 2
+                away = abs(stores - WHOLE * facts.streaming) / WHOLE
                 whole = cost + OWNERSHIP_CYCLES * away + UNUSUAL_CYCLES * unusual
                 if not facts.hopeless(whole):
                     yield replace(
                         made,
                         stream=stream,
-                        half=stores == 1,
+                        quarters=stores or WHOLE,
                         claims=claims and not stream,
                         narrow=narrow,
                         cost=whole,
@@ -321,7 +323,7 @@ def _ways(made: Plan, machine: Machine) -> tuple[int, ...]:
     """The :data:`WAYS` in which a plan may write."""
     if not made.streams(machine):
         return (0,)
-    return (0, 1, 2) if made.extent >= HALVES * made.unit else (0, 2)
+    return tuple(WAYS) if made.extent >= DIVIDED * made.unit else (0, WHOLE)
 
 
 def width_of(machine: Machine, narrow: bool) -> Machine:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from relayout.ir.builder import Function, Operand, table
@@ -162,8 +163,24 @@ class Transpose(Kernel):
             self._sweep(place, self.main, 0, whole)
         else:
             step = max(self.plan.block, rows)
-            self.each_block(0, whole, step, lambda: self._sweep(place, self.main, *self.span))
-        self.sweep_left_over(place, whole)
+            sweep = partial(self._sweep, place, self.main)
+            self.over_rows(whole, lambda *span: self.each_block(*span, step, lambda: sweep(*self.span)))
+        self.at_the_end(lambda: self.sweep_left_over(place, whole))
+
+    def over_rows(self, whole: int, body: Callable[[Operand, Operand], None]) -> None:
+        """Work on the rows of whole tiles, or on those of a share, which is whole blocks: from one to another."""
+        if not self.plan.shares_rows:
+            body(0, whole)
+            return
+        first, end = self.shared[0], self.b.smin(self.shared[1], whole)
+        self.b.when(self.b.icmp("slt", first, end), lambda: body(first, end))
+
+    def at_the_end(self, body: Callable[[], None]) -> None:
+        """What falls to whoever has the last rows."""
+        if self.plan.shares_rows:
+            self.b.when(self.b.icmp("eq", self.shared[1], self.plan.total), body)
+        else:
+            body()
 
     def sweep_left_over(self, place: Place, whole: int) -> None:
         """The rows behind the whole tiles, in a sweep of their own over all columns."""
@@ -177,7 +194,8 @@ class Transpose(Kernel):
         All rows of a strip are done before the next one then, while the lines that they share with others
         are in the L1 cache: columns of 9x9 pixels are two or three lines.
         """
-        if whole > self.plan.block or self.nest.fill or self.nest.pair or self.has_zeros:
+        plan = self.plan
+        if whole > plan.block or plan.shares_rows or self.nest.fill or self.nest.pair or self.has_zeros:
             return []
         return self.ends_of(whole)
 
@@ -669,7 +687,12 @@ class Staged(Transpose):
         if self.ends:
             self._block(place, self.main, 0, rest, self.ends)
             return
-        self.b.loop(0, whole, most, lambda o: self._block(place, self.main, o, most))
+        block = partial(self._block, place, self.main)
+        self.over_rows(whole, lambda *span: self.b.loop(*span, most, lambda o: block(o, most)))
+        self.at_the_end(lambda: self._last_rows(place, whole, rest))
+
+    def _last_rows(self, place: Place, whole: int, rest: int) -> None:
+        """What is left of the last block, and of the last tile."""
         if whole < rest:
             self._block(place, self.main, whole, rest - whole)
         self.unstreamed(

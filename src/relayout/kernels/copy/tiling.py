@@ -39,7 +39,10 @@ from relayout.loops.nest import Loop
 from relayout.records import dataclass, replace
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["HollowPlan", "StagedPlan", "TransposePlan", "by_columns", "plans", "shuffling", "tiled"]
+__all__ = [
+    *("HollowPlan", "StagedPlan", "TransposePlan"),
+    *("by_columns", "by_rows", "plans", "shuffling", "tiled"),
+]
 
 UNEVEN = 1.05  # longest share over the mean share: above that another loop is shared
 LONGEST_TABLE = 4096  # elements of a joined run whose offsets are written down one by one
@@ -102,6 +105,11 @@ class TransposePlan(Plan):
         while abreast > 1 and abreast * lane > self.columns.extent:
             abreast //= 2
         return abreast
+
+    @property
+    def shares_rows(self) -> bool:
+        """Whether threads share the rows, in whole blocks, and not a loop around them or the columns."""
+        return self.shared is not None and self.shared is self.rows.loops[-1]
 
     @property
     def lines_up(self) -> bool:
@@ -237,12 +245,22 @@ def by_columns(made: AnyTranspose) -> AnyTranspose:
     return made
 
 
+def by_rows(made: AnyTranspose) -> AnyTranspose:
+    """The same, with threads sharing blocks of rows where neither loops around nor columns are enough."""
+    nest, rows = made.nest, made.rows
+    plain = rows.is_straight and not (nest.fill or nest.pair or nest.adds) and min(nest.read, nest.write) >= 8
+    unit, least = max(made.block, LINE_BITS // made.mid), waiting(made.shared, made.unit)
+    if plain and rows.extent >= 2 * unit and least > UNEVEN and waiting(rows.loop, unit) < least:
+        return replace(made, shared=rows.loop, unit=unit)
+    return made
+
+
 def _swept(made: TransposePlan) -> Iterator[TransposePlan]:
     """The ways to go through rows and columns: which loop threads share, and which one is in blocks."""
     nest, columns, rows = made.nest, made.columns, made.rows
-    made = by_columns(made)
+    made = by_rows(by_columns(made))
     yield made
-    if made.shared in columns.loops:
+    if made.shared in columns.loops or made.shares_rows:
         return
     if made.kind == "transpose" and rows.is_straight and not nest.fill and rows.extent >= 2 * made.block:
         # Whole source rows are used up, block by block.
@@ -261,7 +279,7 @@ def _bounced(made: TransposePlan) -> int:
     """How many columns of a transpose pass through a buffer at a time: dense ones that are no lines."""
     nest, run = made.nest, made.columns
     row = made.total * nest.write
-    if nest.adds or nest.pair or made.blocked is not None or nest.dst % LINE_BITS:
+    if nest.adds or nest.pair or made.blocked is not None or made.shares_rows or nest.dst % LINE_BITS:
         return 0
     if any(loop.dst % LINE_BITS for loop in made.around):
         return 0
