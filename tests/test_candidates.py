@@ -35,7 +35,18 @@ def offered(src: rl.MemoryDesc, dst: rl.MemoryDesc, shape=()) -> list[Plan]:
 def test_choices_among_other_kinds_are_not_taken_for_granted():
     """A choice that was kept knows nothing of kinds that came later: with the list, the version changes."""
     kinds = [plans.__module__.rpartition(".")[2] for plans in candidates.KINDS]
-    listed = ["rows", "padded", "pixels", "packing", "words", "regroup", "tiling", "patches", "elements"]
+    listed = [
+        "rows",
+        "padded",
+        "pixels",
+        "packing",
+        "words",
+        "regroup",
+        "tiling",
+        "patches",
+        "squares",
+        "elements",
+    ]
     assert (tuning.VERSION, kinds) == (12, listed)
 
 
@@ -98,7 +109,9 @@ def test_what_fits_the_caches_is_not_tried_around_them():
 
 
 @pytest.mark.parametrize("types", [("f32", "f32"), ("s8", "s8"), ("f32", "s8"), ("u8", "f32")])
-@pytest.mark.parametrize("sides", [("nchw", "nhwc"), ("nhwc", "nChw16c"), ("nChw8c", "nchw"), ("nhwc", "nchw")])
+@pytest.mark.parametrize(
+    "sides", [("nchw", "nhwc"), ("nhwc", "nChw16c"), ("nChw8c", "nchw"), ("nhwc", "nchw")]
+)
 def test_half_of_every_share_may_leave_around_the_caches(types, sides):
     """In one piece, in parts of several units and of less than two, and where lines are not completed."""
     dims = (3, 64, 16, 16)

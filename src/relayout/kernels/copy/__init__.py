@@ -10,6 +10,7 @@
 ``tiling``      the ways to transpose
 ``tiles``       transposition in registers
 ``patches``     transposition along lines of the source before it goes down the rows
+``squares``     transposition of squares by whole lines
 ``zeros``       transposition of short rows that end with padding
 ``network``     the shuffles of a transposition, and of interleaving
 ``padded``      pixels of few channels that get zeros behind them
@@ -51,6 +52,9 @@ elements of the source I (columns), and that of the destination O (rows).
 ``patched``
     The same as ``transpose``, a line of the source by a tile at a time. That pays where tensors fit the L2
     cache and columns are no whole lines: those that two tiles share are still in the L1 cache.
+``squares``
+    The same by tiles that are a line either way: each line is loaded and stored once, whole. That takes two
+    more shuffles for a line, and nothing has to stay in the L1 cache.
 ``deinterleave``
     I is short and O continues it: pixels of 2 to 8 channels. Vectors are loaded whole, and elements picked
     by shuffles.

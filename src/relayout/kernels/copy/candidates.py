@@ -32,6 +32,7 @@ from relayout.kernels.copy import (
     pixels,
     regroup,
     rows,
+    squares,
     tiling,
     words,
 )
@@ -44,7 +45,7 @@ __all__ = ["KINDS", "candidates", "cheapest", "lowered", "wishes"]
 
 KINDS: list[Callable[[Move, Facts], Iterator[Plan]]] = [
     *(rows.plans, padded.plans, pixels.plans, packing.plans, words.plans, regroup.plans),
-    *(tiling.plans, patches.plans, elements.plans),
+    *(tiling.plans, patches.plans, squares.plans, elements.plans),
 ]
 """What offers plans for a nest; where costs are equal, the first."""
 

@@ -35,6 +35,7 @@ __all__ = [
         "fitting",
         "instructions",
         "patching",
+        "squaring",
         "transposing",
     ),
 ]
@@ -131,6 +132,22 @@ def patching(columns: Run, rows: Run, block: int, width: int, far: bool) -> floa
     if pages > 8 * PAGE_BYTES * TLB_ENTRIES:
         cost += TLB_MISS_CYCLES
     return cost + STRIP_CYCLES * strips / block
+
+
+def squaring(columns: Run, rows: Run, side: int) -> float:
+    """Cycles for a line besides shuffles where squares go down the rows: each line is wanted once.
+
+    Rows that are no whole lines are loaded from two lines, one of which is fetched again for the next
+    columns; columns that are none are stored to two, one of which the next square goes on with.
+    """
+    back, pitch = abs(columns.loops[0].dst), abs(rows.loops[0].src)
+    cost = (STRADDLING_CYCLES + L2_LINE_CYCLES) * any(stride % LINE_BITS for stride in rows.strides("src"))
+    if any(stride % LINE_BITS for stride in columns.strides("dst")):
+        cost += SHARED_LINE_CYCLES
+        cost += SPLIT_LINE_CYCLES * (columns.is_straight and side > _ways(back) // 2)
+    if 2 * side > TLB_ENTRIES:
+        cost += TLB_MISS_CYCLES * min(1.0, pitch / (8 * PAGE_BYTES))
+    return cost + STRIP_CYCLES / side
 
 
 def ending(nest: Move, columns: Run, rows: Run, block: int, buffer: bool) -> float:

@@ -5,9 +5,9 @@ shares of the work: of every nest, the part of its shared loop that falls to it.
 other. What is left over where a loop has no equal shares, or only one turn, falls to the parts in turn, nest
 after nest.
 
-Where a kernel streams, it is there twice: lines are completed only where the destination begins on one. Where
-only some of the lines leave around the caches, the other kernel moves the others. And there is a
-second function then, ``cached``, in which none streams: for destinations whose lines are in the caches anyhow,
+Where a kernel streams, it is there twice: lines are completed only where the destination begins on one.
+Where only some of the lines leave around the caches, the other kernel moves the others. And there is a second
+function then, ``cached``, in which none streams: for destinations whose lines are in the caches anyhow,
 because the system has just handed them out, zeroed.
 """
 

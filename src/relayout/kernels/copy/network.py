@@ -26,14 +26,14 @@ bits. Only which row is loaded where is affected.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from relayout.ir.builder import Builder
 from relayout.ir.types import Value, integer, vector
 from relayout.ir.vectors import cut, join_lanes
 from relayout.kernels.copy.plan import LANE_BITS
 
-__all__ = ["Network", "beside", "in_turn", "interleaved", "interleaved_at_once", "square"]
+__all__ = ["Network", "beside", "in_turn", "interleaved", "interleaved_at_once", "square", "squared"]
 
 
 class Network:
@@ -168,7 +168,7 @@ def in_turn(b: Builder, registers: list[Value], rows: int, width: int) -> list[V
     return [part for x in made for part in cut(b, x, min(x.type.count, whole))]
 
 
-def square(b: Builder, registers: Sequence[Value], unit: int) -> list[Value]:
+def square(b: Builder, registers: Iterable[Value], unit: int) -> list[Value]:
     """A square of units, of so many bits, turned over: register ``k`` becomes the ``k``-th units of all.
 
     Registers have four lanes, and as many units as there are registers. Units are unpacked first, until a
@@ -177,24 +177,39 @@ def square(b: Builder, registers: Sequence[Value], unit: int) -> list[Value]:
 
         a0 a1 | a2 a3 | ..      a0 b0 | a2 b2 | a4 b4 | a6 b6        a0 b0 | c0 d0 | e0 f0 | g0 h0
         b0 b1 | b2 b3 | ..      a1 b1 | a3 b3 | a5 b5 | a7 b7   ..   a1 b1 | c1 d1 | e1 f1 | g1 h1
+
     """
-    streams, wide = [[x] for x in registers], unit
-    while wide < LANE_BITS:
-        streams = [
-            [_unpacked(b, x, y, wide, upper) for x, y in zip(one, two, strict=True) for upper in (0, 1)]
-            for one, two in zip(streams[::2], streams[1::2], strict=True)
-        ]
-        wide *= 2
-    columns: dict[int, Value] = {}
+    return [x for _, x in sorted(squared(b, registers, unit), key=lambda made: made[0])]
+
+
+def squared(b: Builder, registers: Iterable[Value], unit: int) -> Iterator[tuple[int, Value]]:
+    """The same, one after the other with its number: ``k`` and the ``k``-th units of all.
+
+    A quarter of the registers is unpacked after the other, and is only asked for then; what comes out first
+    needs no register any more when the next is made.
+    """
     per = LANE_BITS // unit
+    given = iter(registers)
+    streams = [_unpacked_lanes(b, [next(given) for _ in range(per)], unit) for _ in range(4)]
     for k, (one, two, three, four) in enumerate(zip(*streams, strict=True)):
         for half in (0, 2):  # two lanes of each
             lanes = half, half + 1, half + 4, half + 5
             above, below = _lanes(b, one, two, lanes), _lanes(b, three, four, lanes)
             for lane in (0, 1):
                 picks = lane, lane + 2, lane + 4, lane + 6
-                columns[(half + lane) * per + k] = _lanes(b, above, below, picks)
-    return [columns[k] for k in range(len(registers))]
+                yield (half + lane) * per + k, _lanes(b, above, below, picks)
+
+
+def _unpacked_lanes(b: Builder, registers: Sequence[Value], unit: int) -> list[Value]:
+    """As many registers as a lane has units, unpacked until each lane has a unit of every register."""
+    streams = [[x] for x in registers]
+    while len(streams) > 1:
+        streams = [
+            [_unpacked(b, x, y, unit, upper) for x, y in zip(one, two, strict=True) for upper in (0, 1)]
+            for one, two in zip(streams[::2], streams[1::2], strict=True)
+        ]
+        unit *= 2
+    return streams[0]
 
 
 def _lanes(b: Builder, one: Value, two: Value, picks: Sequence[int]) -> Value:

@@ -15,8 +15,7 @@ of the source are. Patches are a line wide and a tile high, and go down the rows
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
 
 from relayout.ir.builder import Operand
 from relayout.ir.types import Value
@@ -82,12 +81,7 @@ class Patched(Transpose):
             if not isinstance(column, Value):  # the last ones, some of whose columns are done
                 first = (width - (self.plan.columns.extent % width or width)) // tile.columns * tile.columns
             strips = first, width, tile.columns
-            each = partial(b.loop, *strips)
-            patch = partial(down, tile)
-            self.over_rows(
-                whole,
-                lambda *span: b.loop(*span, tile.rows, lambda row: each(lambda u: patch(b.add(column, u), row))),
-            )
+            self.over_rows(whole, lambda *span: self.down_the_rows(place, column, strips, *span))
             self.at_the_end(lambda: self.unstreamed(lambda: end(column, range(*strips))))
 
         def end(column: Operand, strips: range) -> None:
@@ -96,8 +90,20 @@ class Patched(Transpose):
                     down(last, b.add(column, k), row)
 
         def down(tile: Tile, column: Operand, row: Operand) -> None:
-            self.strip(place, tile, column, row, b.add(row, tile.rows))
+            self.strip(place, tile, column, row, self.b.add(row, tile.rows))
 
         self.columns(width, patches)
         if not ends:
             self.at_the_end(lambda: self.sweep_left_over(place, whole))
+
+    def down_the_rows(
+        self, place: Place, column: Operand, strips: Sequence[int], first: Operand, last: Operand
+    ) -> None:
+        """The patches below each other, from one row to another; ``strips``: a range of columns."""
+        b, tile = self.b, self.main
+
+        def turned(row: Operand, u: Value) -> None:
+            self.strip(place, tile, b.add(column, u), row, b.add(row, tile.rows))
+
+        start, stop, step = strips
+        b.loop(first, last, tile.rows, lambda row: b.loop(start, stop, step, lambda u: turned(row, u)))

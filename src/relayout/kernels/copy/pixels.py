@@ -144,7 +144,7 @@ def _cost(nest: Move, channels: int) -> float:
 
 
 def _again(pixels: int, line: int) -> float:
-    """How many times as long pixels take that are a line at most: their last vectors are not full, or overlap.
+    """How many times as long fewer pixels than a line take: their last vectors are not full, or overlap.
 
     >>> [round(_again(pixels, 64), 1) for pixels in (32, 48, 49, 63, 64, 100)]
     [1.0, 1.3, 2.0, 1.0, 1.0, 1.0]

@@ -164,11 +164,11 @@ class Transpose(Kernel):
         else:
             step = max(self.plan.block, rows)
             sweep = partial(self._sweep, place, self.main)
-            self.over_rows(whole, lambda *span: self.each_block(*span, step, lambda: sweep(*self.span)))
+            self.over_rows(whole, lambda a, b: self.each_block(a, b, step, lambda: sweep(*self.span)))
         self.at_the_end(lambda: self.sweep_left_over(place, whole))
 
     def over_rows(self, whole: int, body: Callable[[Operand, Operand], None]) -> None:
-        """Work on the rows of whole tiles, or on those of a share, which is whole blocks: from one to another."""
+        """Work on the rows of whole tiles, or on a share of them, which is whole blocks."""
         if not self.plan.shares_rows:
             body(0, whole)
             return
@@ -365,10 +365,18 @@ class Transpose(Kernel):
             lambda at, *given: self._tiles(at, tile, *given),
         )
 
-    def call(self, name: str, place: Place, given: tuple[Operand, ...], emit: Callable[..., None]) -> None:
+    def call(
+        self,
+        name: str,
+        place: Place,
+        given: tuple[Operand, ...],
+        emit: Callable[..., None],
+        spills: bool = False,
+    ) -> None:
         """Call a function of this kernel at a place, with further whole numbers.
 
-        ``emit``, which gets the place and the numbers inside, writes it when it is first called.
+        ``emit``, which gets the place and the numbers inside, writes it when it is first called. One that
+        spills registers gets a stack on which they lie on lines; LLVM sees to that for variables only.
         """
         name = f"{self.name}_{'streamed_' if self.stream else ''}{name}"
         kept, tables = (self.b, self._numbers), len(place.tables)
@@ -379,7 +387,8 @@ class Transpose(Kernel):
         if name not in self.routines:
             marks = {"s": "noalias", "d": "noalias"}
             types = {stem: x.type for stem, x in outside.items()}
-            self.b = f = Function(name, types, self.machine, "internal", marks=marks)
+            stack = f"alignstack({LINE})" if spills else ""
+            self.b = f = Function(name, types, self.machine, "internal", stack, marks=marks)
             inside = dict(zip(outside, f.arguments, strict=True))
             self._numbers = {key: inside[f"n{k}"] for k, key in enumerate(self._numbers)}
             at = Place(inside["s"], inside["d"], tuple(inside[f"t{k}"] for k in range(tables)))
@@ -688,7 +697,7 @@ class Staged(Transpose):
             self._block(place, self.main, 0, rest, self.ends)
             return
         block = partial(self._block, place, self.main)
-        self.over_rows(whole, lambda *span: self.b.loop(*span, most, lambda o: block(o, most)))
+        self.over_rows(whole, lambda a, b: self.b.loop(a, b, most, lambda o: block(o, most)))
         self.at_the_end(lambda: self._last_rows(place, whole, rest))
 
     def _last_rows(self, place: Place, whole: int, rest: int) -> None:
