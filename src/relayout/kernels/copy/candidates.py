@@ -11,8 +11,9 @@ cheapest by estimate: each of its nests gets the cheapest one that has all these
 >>> from relayout.layout.descriptor import MemoryDesc
 >>> from relayout.kernels.copy.problem import moves
 >>> found = moves(*(MemoryDesc((2, 64, 56, 56), "f32", format) for format in ("nchw", "nhwc")))
+>>> from relayout.targets.machine import machine
 >>> for wish in ("estimate", "staged, 32 rows"):
-...     print([plan.words[:3] for plan in lowered(found, wish)])
+...     print([plan.words[:3] for plan in lowered(found, wish, machine("x86-64-v3"))])
 [('transpose', 'direct', '64 rows')]
 [('staged', 'staged', '32 rows')]
 """
