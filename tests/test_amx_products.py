@@ -21,7 +21,7 @@ from relayout.ops.post_ops import Sum
 from relayout.primitives import Convolution, InnerProduct, Matmul
 from strategies import examples
 from test_amx import assembly
-from test_products import check, machines, on, products, vectors
+from test_products import check, drafting, machines, on, products, vectors
 
 compile_ = pytest.importorskip("relayout.jit.compile")
 FEATURES = ("amx-tile", "amx-int8", "amx-bf16")
@@ -207,8 +207,8 @@ def test_the_processor_computes_what_its_emulation_does():
 def modules_of(made, machine, monkeypatch, only="tdp"):
     """The texts of the kernels of a primitive for a processor, which need not be this one."""
     texts = []
-    monkeypatch.setattr(products, "reorder_step", lambda a, b, one, two: products.Step(None, one, two))
-    monkeypatch.setattr(products, "zeros_step", lambda d, target: products.Step(None, target, target))
+    monkeypatch.setattr(drafting, "reorder_step", lambda a, b, one, two: drafting.Step(None, one, two))
+    monkeypatch.setattr(drafting, "zeros_step", lambda d, target: drafting.Step(None, target, target))
 
     def recalled(problem, imported, make, machine):
         texts.append(make().ir)

@@ -15,7 +15,7 @@ from relayout import LayoutError, MemoryDesc
 from relayout.primitives import Convolution, InnerProduct, Matmul, Sequence
 from relayout.primitives.plain import plain, remade
 from relayout.primitives.post_ops import BinaryOp, Function, Sum
-from test_products import DOTS, check, compiles, desc, on, problem, products, random_values
+from test_products import DOTS, check, compiles, desc, drafting, on, problem, products, random_values
 
 machines = importlib.import_module("relayout.targets.machine")
 compile_ = pytest.importorskip("relayout.jit.compile")
@@ -347,7 +347,7 @@ def assembly(made, cpu, monkeypatch):
     """What a primitive becomes on a processor that need not be this one."""
     target, modules = machines.machine(cpu, "x86_64-unknown-linux-gnu"), []
     monkeypatch.setattr(machines, "host", lambda: target)
-    monkeypatch.setattr(products, "reorder_step", lambda src, dst, one, two: products.Step(None, one, two))
+    monkeypatch.setattr(drafting, "reorder_step", lambda src, dst, one, two: drafting.Step(None, one, two))
 
     def recalled(problem, imported, make, machine):
         modules.append(make().ir)

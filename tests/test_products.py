@@ -47,6 +47,7 @@ from test_values import undefined
 machines = importlib.import_module("relayout.targets.machine")
 compile_ = pytest.importorskip("relayout.jit.compile")
 products = importlib.import_module("relayout.primitives.products")
+drafting = importlib.import_module("relayout.primitives.drafting")
 sharing = importlib.import_module("relayout.runtime.sharing")
 
 MARGIN = 192  # bytes around each buffer
@@ -653,9 +654,9 @@ def test_code_for_every_processor_calls_no_library(cpu, triple, monkeypatch):
     modules = []
     monkeypatch.setattr(machines, "host", lambda: machines.machine(cpu, triple))
     monkeypatch.setattr(
-        products, "reorder_step", lambda src, dst, source, target: products.Step(None, source, target)
+        drafting, "reorder_step", lambda src, dst, source, target: drafting.Step(None, source, target)
     )
-    monkeypatch.setattr(products, "zeros_step", lambda desc, target: products.Step(None, target, target))
+    monkeypatch.setattr(drafting, "zeros_step", lambda desc, target: drafting.Step(None, target, target))
 
     def recalled(problem, imported, make, machine):
         modules.append(make().ir)

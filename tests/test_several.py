@@ -16,13 +16,14 @@ from elementwise import machine_code
 from processes import is_done
 from relayout import MemoryDesc
 from relayout.primitives import LSTM, InnerProduct, InnerProductBackwardData, LSTMBackward, Sequence
-from relayout.primitives.several import Contests, Part
+from relayout.primitives.drafting import Part
+from relayout.primitives.several import Contests
 from relayout.runtime import tuning
 from relayout.runtime.tuning import AGREE, Choice
 from relayout.tensor import Tensor
 
-products, recurrence = (
-    importlib.import_module(f"relayout.primitives.{name}") for name in ("products", "recurrence")
+products, recurrence, trials = (
+    importlib.import_module(f"relayout.primitives.{name}") for name in ("products", "recurrence", "trials")
 )
 pytestmark = pytest.mark.skipif(not machine_code(), reason="this host forbids making machine code")
 
@@ -36,8 +37,7 @@ def measuring(monkeypatch, tmp_path):
     """Choices of this test's own, as a first process on this machine has them; all products are measured."""
     monkeypatch.setenv("RELAYOUT_EFFORT", "measure")
     monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path))
-    for module in (products, recurrence):
-        monkeypatch.setattr(module, "MEASURABLE", 0)
+    monkeypatch.setattr(trials, "MEASURABLE", 0)
     forgotten()
     yield
     forgotten()
@@ -45,8 +45,7 @@ def measuring(monkeypatch, tmp_path):
 
 def forgotten() -> None:
     """What a new process does not know."""
-    products._trial.cache_clear()
-    recurrence._trial.cache_clear()
+    trials._trial.cache_clear()
 
 
 def forward(**options: Any) -> LSTM:
@@ -89,7 +88,7 @@ def parts(made: Any) -> list[Part]:
     """The products of a primitive whose contests have not been held."""
     made._compiled()
     assert isinstance(made._trial, Contests)
-    return [one for one in made._trial._steps.pieces if isinstance(one, Part)]
+    return [one for one in made._trial._draft.pieces if isinstance(one, Part)]
 
 
 def rankings(choices: Iterable[Choice]) -> dict[str, Any]:
@@ -272,8 +271,8 @@ def test_other_processes_know_the_winner(tmp_path):
         f"""
         import sys
         sys.path.insert(0, sys.argv[1])
-        from test_several import inner, products
-        products.MEASURABLE = 0
+        from test_several import inner, trials
+        trials.MEASURABLE = 0
         made = inner()
         assert made.implementation == "machine code: {listed[1]}", made.implementation
         assert made._trial is None

@@ -22,7 +22,7 @@ from relayout.runtime import tuning
 from relayout.runtime.tuning import Choice, Contest
 from strategies import examples
 
-products = importlib.import_module("relayout.primitives.products")
+trials = importlib.import_module("relayout.primitives.trials")
 runs_code = pytest.mark.skipif(not supported(), reason="this host forbids making machine code")
 SRC, DST = (MemoryDesc((1, 64, 40, 40), "f32", format) for format in ("nchw", "nhwc"))
 
@@ -42,7 +42,7 @@ def forgotten():
     reorders.trial.cache_clear()
     native._native.cache_clear()
     choice._chosen.cache_clear()
-    products._trial.cache_clear()
+    trials._trial.cache_clear()
 
 
 def held(contest, times):

@@ -188,7 +188,7 @@ class Graph:
         """
         with lock():
             from relayout.graph.evaluate import evaluate
-            from relayout.primitives.values import bound
+            from relayout.reorder.arguments import bound
         if named:
             arrays = tuple(bound([value.name for value in self.inputs], arrays, named, "the network"))
         return evaluate(self, *arrays)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.graph.arrays import checked_inputs, from_tensor, owned, stored, written
-from relayout.primitives.values import bound
+from relayout.reorder.arguments import bound
 
 if TYPE_CHECKING:
     from pathlib import Path

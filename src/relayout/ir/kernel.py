@@ -12,7 +12,7 @@ from relayout.ir.builder import Builder, Function, Operand
 from relayout.ir.types import I64, PTR, Value
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["digits", "kernel", "share", "streaming", "tasks"]
+__all__ = ["digits", "kernel", "operands", "share", "streaming", "tasks"]
 
 
 def kernel(name: str, machine: Machine, linkage: str = "") -> Function:
@@ -42,6 +42,11 @@ def streaming(name: str, machine: Machine, stream: bool, write: Callable[[Functi
     for way, when in zip(ways, (f.not_(past), past), strict=True):
         f.when(when, partial(f.call, way, *f.arguments))
     return "\n".join([*texts, f.text()])
+
+
+def operands(f: Function, count: int) -> list[Value]:
+    """The first of the further addresses."""
+    return [f.load(PTR, f.gep(f["ops"], 8 * k), 8) for k in range(count)]
 
 
 def share(f: Function, total: Operand) -> tuple[Value, Value]:

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 from relayout.layout.layout import Digit, Layout
 
-__all__ = ["dense_like", "resized_like"]
+__all__ = ["CHANNELS_LAST", "dense_like", "resized_like"]
+
+CHANNELS_LAST = {2: "nc", 3: "nwc", 4: "nhwc", 5: "ndhwc"}
+"""By the number of axes."""
 
 
 def dense_like(layout: Layout, dims: Sequence[int] | None = None) -> Layout:
@@ -64,7 +67,7 @@ def resized_like(layout: Layout, dims: tuple[int, ...]) -> Layout:
     ladders, padded = list(layout.ladders), list(layout.padded)
     for axis in range(2, layout.rank):
         if (axis,) not in layout.terms or len(layout.ladders[layout.terms.index((axis,))]) > 1:
-            return Layout(dims, {3: "nwc", 4: "nhwc", 5: "ndhwc"}[layout.rank])
+            return Layout(dims, CHANNELS_LAST[layout.rank])
         term = layout.terms.index((axis,))
         ladders[term] = (ladders[term][0]._replace(extent=dims[axis]),)
         padded[term] = dims[axis]

@@ -406,8 +406,7 @@ class MemoryDesc:
         with lock():
             from relayout.layout import views
 
-        part = views.submemory(self._placed("part"), dims, offsets)
-        return self._make(part.dims, self.dtype, part)
+        return self.with_layout(views.submemory(self._placed("part"), dims, offsets))
 
     def permute_axes(self, perm: Sequence[int]) -> MemoryDesc:
         """Rename the axes: axis i becomes axis ``perm[i]``, the inverse of what NumPy's ``transpose`` takes.
@@ -429,8 +428,7 @@ class MemoryDesc:
         with lock():
             from relayout.layout import views
 
-        turned = views.permute(self.layout, order)
-        return self._make(turned.dims, self.dtype, turned)
+        return self.with_layout(views.permute(self.layout, order))
 
     def reshape(self, dims: Sequence[int]) -> MemoryDesc:
         """Describe the same elements, in row-major order, under other sizes (``dnnl_memory_desc_reshape``).
@@ -453,6 +451,18 @@ class MemoryDesc:
             from relayout.layout.reshape import onednn_reshape
 
         return onednn_reshape(self, _check_rank(check_dims(dims)))
+
+    def with_layout(self, layout: Layout) -> MemoryDesc:
+        """Describe elements of the same data type in another layout, with its dims: a view, say.
+
+        Examples
+        --------
+        >>> from relayout import views
+        >>> md = MemoryDesc((2, 3, 4), "f32", "abc")
+        >>> md.with_layout(views.merge_axes(md.layout, 0, 1))
+        MemoryDesc('f32:ab:6x4')
+        """
+        return self._make(layout.dims, self.dtype, layout)
 
     # -- being a value --------------------------------------------------------------------------------------
 

@@ -40,11 +40,13 @@ Tests join the last two. What all kinds share:
 ``choosing``           kinds that choose formats, since their kernels read some faster than others
 ``products``           convolution, inner product and matrix product as one thing; its program
 ``product_primitive``  what the classes of these kinds share
-``several``            programs of several products, each of which has a contest of its own
+``trials``             contests among the schedules of one problem
+``several``            contests within programs of several products and recurrences
 ``recurrence``         the kernel of a recurrence as a part of such a program
 ``transposed``         transposed convolutions as convolutions
 ``folding``            sums of products in the shape that suits kernels best
-``lowering``           programs of everything computed element by element: kernels compiled, buffers named
+``drafting``           programs while they are written: kernels compiled, buffers named, reorders around
+``lowering``           programs of everything computed element by element
 ``combining``          programs of pooling, reductions and softmax
 ``banded``             programs of resampling, and of gradients of it and of pooling
 ``normalizing``        what layer and group normalisation share; their program

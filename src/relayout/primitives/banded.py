@@ -14,20 +14,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relayout.forking import locked
-from relayout.layout.dense import dense_like, resized_like
+from relayout.layout.dense import CHANNELS_LAST, dense_like, resized_like
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward.pooling import PoolingBackward as Gradient
 from relayout.ops.functions import Function
 from relayout.ops.resampling import Matrices, matrices, transposed
-from relayout.primitives.combining import CHANNELS_LAST, combining_step, separable_step
-from relayout.primitives.lowering import reorder_step, zeros_step
+from relayout.primitives.combining import separable_step
+from relayout.primitives.drafting import Draft, if_possible, kernel_step
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from relayout.kernels.reduce.bands import Bands, Row
-    from relayout.kernels.reduce.linear import Linear
     from relayout.primitives.backward.pooling import PoolingBackward
     from relayout.primitives.pooling import Pooling
 
@@ -63,6 +62,7 @@ def rows_of_pooling(made: Pooling | PoolingBackward) -> list[list[Row]]:
 
 
 @locked
+@if_possible
 def in_two_steps(
     src: MemoryDesc, dst: MemoryDesc, rows: Sequence[Sequence[Row]], functions: tuple[Function, ...] = ()
 ) -> Program | None:
@@ -90,21 +90,16 @@ def in_two_steps(
         step = separable_step(whole, "src", "dst", size)
     real = linear.planned(window, down, along) if step is None else None
     if real is not None:
-        step, note = _real_step(real, size), "columns, then rows, in f32"
-    zeros = zeros_step(dst, "dst") if dst.layout.has_padding else None
-    if step is None or (dst.layout.has_padding and zeros is None):
-        return None
-    return Program((step,) if zeros is None else (zeros, step), note=note)
+        key, note = ("linear", real), "columns, then rows, in f32"
+        step = kernel_step(key, linear.ENTRY, lambda m: linear.module(real, m), "src", "dst", size)
+    draft = Draft()
+    draft.zeros(dst, "dst")
+    draft.add(step)
+    return draft.program(note)
 
 
 @locked
-def _real_step(made: Linear, size: int) -> Step:
-    from relayout.kernels.reduce.linear import ENTRY, module
-
-    return combining_step(("linear", made), ENTRY, lambda m: module(made, m), "src", "dst", size)
-
-
-@locked
+@if_possible
 def banded(
     src: MemoryDesc,
     dst: MemoryDesc,
@@ -130,11 +125,11 @@ def banded(
         Whether the largest element is looked for, and the workspace is written; else it is read, and sums are
         taken.
     """
-    from relayout.kernels.reduce.bands import planned
+    from relayout.kernels.reduce.bands import ENTRY, module, planned
     from relayout.targets.machine import host
 
     last = CHANNELS_LAST[len(src.dims)]
-    near = MemoryDesc(dst.dims, dst.dtype, resized_like(src.layout, dst.dims))
+    near = dst.with_layout(resized_like(src.layout, dst.dims))
     ways: list[tuple[MemoryDesc, MemoryDesc]] = [
         (src, dst),
         (src, near),
@@ -145,7 +140,7 @@ def banded(
         if best is not None and best[0] > 1 and source is not src:
             break
         like = (target if largest else source).layout
-        beside = [aside] if aside is None else [aside, MemoryDesc(aside.dims, aside.dtype, dense_like(like))]
+        beside = [aside] if aside is None else [aside, aside.with_layout(dense_like(like))]
         for third in beside[source is not src and len(beside) > 1 :]:
             found = planned(source, third, target, rows, largest, functions)
             if found is not None and (best is None or found[0].lanes(host()) > 2 * best[0]):
@@ -153,34 +148,16 @@ def banded(
     if best is None:
         return None
     lanes, plan, table, used = best
-    at, before, after, scratch = list(names), [], [], {}
+    at, draft = list(names), Draft()
     for k, (given, wanted) in enumerate(zip((src, dst, aside), used, strict=True)):
-        if given is None or wanted is None:
-            continue
-        written = k == 1 or (k == 2 and largest)
-        if wanted is not given:
-            at[k] = f"{names[k]} moved"
-            scratch[at[k]] = max(wanted.required_bytes, wanted.nbytes)
-            if written:
-                after.append(reorder_step(wanted, given, at[k], names[k]))
-            else:
-                before.append(reorder_step(given, wanted, names[k], at[k]))
-        elif written and given.layout.has_padding:
-            before.append(zeros_step(given, names[k]))
-    size = src.nbytes + dst.nbytes + (aside.nbytes if aside else 0)
+        if given is not None and wanted is not None:
+            written = k == 1 or (k == 2 and largest)
+            at[k] = (draft.write if written else draft.read)(given, wanted, names[k], f"{names[k]} moved")
+    note = f"{lanes} lanes" + "".join(f", {name}" for name in draft.scratch)
     buffer = f"{names[1]}: table"
+    draft.constants[buffer] = table.view(np.uint8)
+    size = src.nbytes + dst.nbytes + (aside.nbytes if aside else 0)
     operands = (buffer, at[2]) if aside is not None else (buffer,)
-    steps = [*before, _step(plan, at[0], at[1], operands, size), *after]
-    whole = [step for step in steps if step is not None]
-    if len(whole) < len(steps):
-        return None
-    note = f"{lanes} lanes" + "".join(f", {name}" for name in scratch)
-    return Program(tuple(whole), scratch, {buffer: table.view(np.uint8)}, note=note)
-
-
-@locked
-def _step(plan: Bands, source: str, target: str, operands: tuple[str, ...], size: int) -> Step:
-    from relayout.kernels.reduce.bands import ENTRY, module
-
-    made = combining_step(("bands", plan), ENTRY, lambda m: module(plan, m), source, target, size)
-    return made._replace(operands=operands)
+    key = "bands", plan
+    draft.add(kernel_step(key, ENTRY, lambda m: module(plan, m), at[0], at[1], size, operands))
+    return draft.program(note)

@@ -25,6 +25,7 @@ channel is multiplied by, and change the bias (:mod:`relayout.networks` does tha
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from relayout.errors import LayoutError
@@ -36,6 +37,7 @@ from relayout.ops.expressions import Expression
 from relayout.ops.formats import check_source, following, not_negative, target_of
 from relayout.ops.functions import Function
 from relayout.ops.post_ops import post_ops_for
+from relayout.primitives.drafting import Draft, if_possible, joined, kernel_step
 from relayout.primitives.meaning import check_alike, check_data
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.program import Program
@@ -135,7 +137,7 @@ class BatchNormalization(Primitive):
 
     @locked
     def _lower(self) -> Program | None:
-        from relayout.primitives.lowering import elementwise, joined
+        from relayout.primitives.lowering import elementwise
         from relayout.primitives.summing import sums
 
         if self.operation.training and (program := self._in_cache()) is not None:
@@ -154,7 +156,7 @@ class BatchNormalization(Primitive):
         found: tuple[Program | None, ...] = ()
         note = "factors of the channels, then one pass"
         if self.operation.training:
-            seen = MemoryDesc(self.src.dims, self.src.dtype, self.src.layout.with_roles(None))
+            seen = self.src.with_layout(self.src.layout.with_roles(None))
             statistics = sums(seen, besides_channels(self.src), ("mean", "variance"))
             found, note = (statistics,), f"{statistics.note if statistics else ''}, {note}"
         if "workspace" not in self.outputs:
@@ -166,10 +168,7 @@ class BatchNormalization(Primitive):
             passed = self.operation.passed
             last = [elementwise(self.workspace, operands, passed, target="workspace")]
             last.append(elementwise(self.dst, operands, self.operation.normalised, post_ops=after))
-        program = joined(*found, first, *last, note=note)
-        if program is not None:
-            program.scratch = {**program.scratch, "factor": factors.nbytes}
-        return program
+        return joined(*found, first, *last, note=note, scratch={"factor": factors.nbytes})
 
     @locked
     def _on_lines(self, line: Expression) -> Program | None:
@@ -177,7 +176,7 @@ class BatchNormalization(Primitive):
 
         A mean that is subtracted would take another one, and numbers of any size a third, that bounds them.
         """
-        from relayout.primitives.lowering import elementwise, joined
+        from relayout.primitives.lowering import elementwise
         from relayout.primitives.summing import sums
 
         vector = MemoryDesc(self.src.dims[1:2], "f32", "a")
@@ -190,21 +189,18 @@ class BatchNormalization(Primitive):
         steps.append(elementwise(self.dst, operands, self.operation.on_line, post_ops=after))
         note = "lines of the channels, then one pass"
         if self.operation.training:
-            seen = MemoryDesc(self.src.dims, self.src.dtype, self.src.layout.with_roles(None))
+            seen = self.src.with_layout(self.src.layout.with_roles(None))
             statistics = sums(seen, besides_channels(self.src), ("mean", "variance"))
             steps.insert(0, statistics)
             note = f"{statistics.note if statistics else ''}, {note}"
-        program = joined(*steps, note=note)
-        if program is not None:
-            program.scratch = {**program.scratch, "slope": vector.nbytes, "intercept": vector.nbytes}
-        return program
+        scratch = dict.fromkeys(("slope", "intercept"), vector.nbytes)
+        return joined(*steps, note=note, scratch=scratch)
 
     @locked
+    @if_possible
     def _in_cache(self) -> Program | None:
         """All in one step, channel by channel, where a channel stays in the L2 cache between both passes."""
         from relayout.kernels.reduce.normalization import ENTRY, UNROLL, WIDE, Normalized, module, planned
-        from relayout.primitives.combining import combining_step
-        from relayout.primitives.lowering import zeros_step
         from relayout.primitives.summing import leaves, stays
         from relayout.targets.machine import host
 
@@ -218,9 +214,7 @@ class BatchNormalization(Primitive):
         normal = Normalized(False, what.epsilon, scale, shift, True, True, functions, masked)
         each = over_channels(MemoryDesc(dims[1:2], "f32", "a"), len(dims))
         of_channels = views.broadcast_to(each.layout, dims)
-        src, dst = (
-            MemoryDesc(dims, desc.dtype, desc.layout.with_roles(None)) for desc in (self.src, self.dst)
-        )
+        src, dst = (desc.with_layout(desc.layout.with_roles(None)) for desc in (self.src, self.dst))
         axes = besides_channels(src)
         kept = self.workspace.layout.with_roles(None) if masked else None
         found = planned(normal, src, dst, axes, [of_channels] * len(tables), [of_channels] * 2, kept)
@@ -231,17 +225,12 @@ class BatchNormalization(Primitive):
         again, written = src.dtype.bits // 8, dst.dtype.bits // 8 + masked
         if not stays(found.rows, WIDE * UNROLL[machine.vector], again + written, again):
             return None
-        key = "normalization", found
-        step = combining_step(key, ENTRY, lambda machine: module(found, machine), "src", "dst", size)
-        masks = ["workspace"] * masked
-        steps = [step._replace(operands=(*tables, *masks, "mean", "variance"))]
-        for name in ("dst", *masks):
-            if self.descs[name].layout.has_padding:
-                zeros = zeros_step(self.descs[name], name)
-                if zeros is None:
-                    return None
-                steps.insert(0, zeros)
-        return Program(tuple(steps), note=f"channels in the cache, {found.lanes(machine)} lanes")
+        masks, draft = ["workspace"] * masked, Draft()
+        for name in (*masks, "dst"):
+            draft.zeros(self.descs[name], name)
+        key, operands = ("normalization", found), (*tables, *masks, "mean", "variance")
+        draft.add(kernel_step(key, ENTRY, partial(module, found), "src", "dst", size, operands))
+        return draft.program(f"channels in the cache, {found.lanes(machine)} lanes")
 
 
 def besides_channels(desc: MemoryDesc) -> tuple[int, ...]:
@@ -254,4 +243,4 @@ def over_channels(vector: MemoryDesc, rank: int) -> MemoryDesc:
     layout = views.unsqueeze(vector.layout, 0)
     while layout.rank < rank:
         layout = views.unsqueeze(layout, layout.rank)
-    return MemoryDesc(layout.dims, vector.dtype, layout)
+    return vector.with_layout(layout)

@@ -32,6 +32,7 @@ from relayout.layout.layout import Layout, plain, whole_number
 from relayout.ops import blockwise as ops
 from relayout.ops.checks import check_descs, check_written
 from relayout.ops.post_ops import post_ops_for
+from relayout.primitives.drafting import Draft, if_possible
 from relayout.primitives.primitive import Primitive
 
 if TYPE_CHECKING:
@@ -160,11 +161,9 @@ class MatmulNBits(Primitive):
         return followed(made, between, self.dst, self.post_ops)
 
     @locked
+    @if_possible
     def _product(self, dst: MemoryDesc) -> Program | None:
         """The program without post-ops, whose result is the buffer ``dst`` in this descriptor."""
-        from relayout.primitives.lowering import joined, renamed, reorder_step, zeros_step
-        from relayout.primitives.program import Program
-
         given = {name: desc for name, desc in self.descs.items() if name in NAMES}
         side = _side(self.weights)
         wanted = {
@@ -173,32 +172,14 @@ class MatmulNBits(Primitive):
             **{n: _table(_free(desc), side) for n, desc in given.items() if n in TABLES},
         }
         target = dst if _is_rows(dst) else _plain(dst)
-        programs, scratch, names = [], {}, {}
+        draft, names = Draft(), {}
         for name, desc in wanted.items():
-            names[name] = name
-            if desc.layout.same_bytes(given[name].layout):
-                continue
-            step = reorder_step(given[name], desc, name, f"{name} in order")
-            if step is None:
-                return None
-            names[name], scratch[f"{name} in order"] = f"{name} in order", desc.nbytes
-            programs.append(Program((step,)))
-        main = self._kernels(wanted["src"], target)
-        if target is not dst:
-            scratch["rows"] = target.nbytes
-            step = reorder_step(target, dst, "rows", "dst")
-            if step is None:
-                return None
-            names["dst"] = "rows"
-            last = [Program((step,))]
-        elif dst.layout.has_padding and (zeros := zeros_step(dst, "dst")) is not None:
-            last = [Program((zeros,))]
-        else:
-            last = []
-        made = joined(*programs, renamed(main, names), *last, note=main.note)
-        if made is not None:
-            made.scratch = {**made.scratch, **scratch}
-        return made
+            read = given[name] if desc.layout.same_bytes(given[name].layout) else desc
+            names[name] = draft.read(given[name], read, name, f"{name} in order")
+        names["dst"] = draft.write(dst, target, "dst", "rows")
+        made = self._kernels(wanted["src"], target)
+        draft.append(made, names)
+        return draft.program(made.note)
 
     @locked
     def _kernels(self, src: MemoryDesc, dst: MemoryDesc) -> Program:
@@ -315,7 +296,7 @@ def _free(desc: MemoryDesc) -> MemoryDesc:
 
 
 def _plain(desc: MemoryDesc) -> MemoryDesc:
-    return MemoryDesc(desc.dims, desc.dtype, Layout(desc.dims, plain(2)))
+    return desc.with_layout(Layout(desc.dims, plain(2)))
 
 
 def _is_rows(desc: MemoryDesc) -> bool:

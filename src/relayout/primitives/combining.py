@@ -13,15 +13,18 @@ whatever these are, and are tried in three ways::
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout import views
+from relayout.layout.dense import CHANNELS_LAST
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
 from relayout.ops.functions import Function
-from relayout.primitives.lowering import before, followed, reorder_step, zeros_step
+from relayout.primitives.drafting import Draft, if_possible, kernel_step
+from relayout.primitives.lowering import before, followed
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
@@ -34,16 +37,14 @@ if TYPE_CHECKING:
     from relayout.primitives.reduction import Reduction
     from relayout.primitives.resampling import Resampling
     from relayout.primitives.softmax import Softmax
-    from relayout.targets.machine import Machine
 
 __all__ = [
-    *("by_way_of", "combining_step", "pooling", "reduction", "separable_step", "softmax", "window_step"),
+    *("by_way_of", "pooling", "reduction", "separable_step", "softmax", "window_step"),
     "with_post_ops",
 ]
 
-CHANNELS_LAST = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
 MOST_AXES = 3  # of a window
-COMBINING, SOFTMAX = 2.0, 3.0  # about how long they take, in times of a copy of source and destination
+SOFTMAX = 3.0  # about how long it takes, in times of a copy of source and destination
 
 Functions: TypeAlias = "tuple[Function, ...]"
 Followed = TypeVar("Followed", "Pooling", "Reduction", "Normalization", "Resampling")
@@ -69,7 +70,7 @@ def _pooled(made: Pooling, dst: MemoryDesc, functions: Functions) -> Program | N
         return planned(*made.operation.reduction, src, dst, made.axes, functions)
 
     src = made.src
-    near = MemoryDesc(dst.dims, dst.dtype, resized_like(src.layout, dst.dims))
+    near = dst.with_layout(resized_like(src.layout, dst.dims))
     last = CHANNELS_LAST[len(src.dims)]
     far = MemoryDesc(src.dims, src.dtype, last), MemoryDesc(dst.dims, dst.dtype, last)
     ways = [(src, dst), (src, near), far]
@@ -97,7 +98,7 @@ def _reduced(made: Reduction, dst: MemoryDesc, functions: Functions) -> Program 
         layout = views.permute(desc.layout.with_roles(None), order)
         while layout.rank - (rank - len(axes)) > MOST_AXES:
             layout = views.merge_axes(layout, layout.rank - 2, layout.rank - 1)
-        return MemoryDesc(layout.dims, desc.dtype, layout)
+        return desc.with_layout(layout)
 
     def plan(src: MemoryDesc, dst: MemoryDesc) -> Window | None:
         try:
@@ -112,7 +113,7 @@ def _reduced(made: Reduction, dst: MemoryDesc, functions: Functions) -> Program 
     contiguous = views.permute(
         Layout(tuple(src.dims[axis] for axis in order), plain(rank)), [order.index(k) for k in range(rank)]
     )
-    far = MemoryDesc(src.dims, src.dtype, contiguous), dst
+    far = src.with_layout(contiguous), dst
     return by_way_of([(src, dst), far], plan, window_step)
 
 
@@ -154,7 +155,7 @@ def window_step(window: Window, source: str, target: str, size: int) -> Step:
     step = separable_step(shared, source, target, size) if shared is not None else None
     if step is not None:
         return step
-    return combining_step(("window", window), ENTRY, lambda m: module(window, m), source, target, size)
+    return kernel_step(("window", window), ENTRY, lambda m: module(window, m), source, target, size)
 
 
 @locked
@@ -171,7 +172,7 @@ def separable_step(made: Separable, source: str, target: str, size: int) -> Step
         key, entry, write = "separable", separable_text.ENTRY, separable_text.module
     else:
         return None
-    return combining_step((key, made), entry, lambda m: write(made, m), source, target, size)
+    return kernel_step((key, made), entry, lambda m: write(made, m), source, target, size)
 
 
 @locked
@@ -189,9 +190,9 @@ def softmax(made: Softmax) -> Program | None:
         return planned(src, dst, what.axis, what.log, what.guarded)
 
     src, dst = made.src, made.dst
-    near = MemoryDesc(dst.dims, dst.dtype, dense_like(src.layout))
+    near = dst.with_layout(dense_like(src.layout))
     row_major = Layout(src.dims, plain(len(src.dims)))
-    far = MemoryDesc(src.dims, src.dtype, row_major), MemoryDesc(dst.dims, dst.dtype, row_major)
+    far = src.with_layout(row_major), dst.with_layout(row_major)
     return by_way_of([(src, dst), (src, near), far], plan, _softmax_step)
 
 
@@ -199,13 +200,12 @@ def softmax(made: Softmax) -> Program | None:
 def _softmax_step(made: SoftmaxPlan, source: str, target: str, size: int) -> Step:
     from relayout.kernels.reduce.softmax import ENTRY, module
 
-    def write(machine: Machine) -> str:
-        return module(made, machine)
-
-    return combining_step(("softmax", made), ENTRY, write, source, target, size, SOFTMAX)
+    write = partial(module, made)
+    return kernel_step(("softmax", made), ENTRY, write, source, target, size, times=SOFTMAX)
 
 
 @locked
+@if_possible
 def by_way_of(
     ways: Sequence[tuple[MemoryDesc, MemoryDesc]],
     plan: Callable[[MemoryDesc, MemoryDesc], Any],
@@ -229,49 +229,7 @@ def by_way_of(
     if best is None:
         return None
     lanes, found, source, target = best
-    steps: list[Step | None] = []
-    scratch = {}
-    names = ["src", "dst"]
-    if source is not src:
-        steps.append(reorder_step(src, source, "src", "source"))
-        names[0], scratch["source"] = "source", source.required_bytes
-    if target is not dst:
-        names[1], scratch["target"] = "target", target.required_bytes
-    elif dst.layout.has_padding:
-        steps.append(zeros_step(dst, "dst"))
-    steps.append(step_of(found, names[0], names[1], src.nbytes + dst.nbytes))
-    if target is not dst:
-        steps.append(reorder_step(target, dst, "target", "dst"))
-    whole = [step for step in steps if step is not None]
-    if len(whole) < len(steps):
-        return None
-    note = f"{lanes} lanes" + "".join(f", {name} reordered" for name in scratch)
-    return Program(tuple(whole), scratch, note=note)
-
-
-@locked
-def combining_step(
-    what: tuple[str, object],
-    name: str,
-    make: Callable[[Machine], str],
-    source: str,
-    target: str,
-    size: int,
-    times: float = COMBINING,
-) -> Step:
-    """A kernel that is shared if it reads and writes so many bytes, or takes long over them.
-
-    ``times``: how long, in times of a copy of these bytes.
-    """
-    from relayout.environment import LOADED
-    from relayout.jit.compile import Module, recalled
-    from relayout.runtime import threads
-    from relayout.runtime.sharing import parts_of
-    from relayout.runtime.thresholds import shares
-    from relayout.targets.machine import host
-
-    machine = host()
-    kernels, _ = recalled(repr(what), LOADED, lambda: Module(make(machine), [name]), machine)
-    parts = parts_of(size, threads.count())
-    shared = parts > 1 and shares(machine, size, times=times)
-    return Step(kernels[0], source, target, (), parts, shared)
+    draft = Draft()
+    read, written = draft.read(src, source, "src", "source"), draft.write(dst, target, "dst", "target")
+    draft.add(step_of(found, read, written, src.nbytes + dst.nbytes))
+    return draft.program(f"{lanes} lanes" + "".join(f", {name} reordered" for name in draft.scratch))

@@ -61,7 +61,7 @@ def without_strides(made: Products) -> Products:
             layout = views.slice_axis(layout, axis, 0, (g.target[at] - 1) * g.strides[at] + 1, g.strides[at])
     except LayoutError:  # blocks of pixels
         return made
-    src = MemoryDesc(layout.dims, made.src.dtype, layout)
+    src = made.src.with_layout(layout)
     if src.dims[2:] != g.target[-len(src.dims[2:]) :]:  # pixels behind the last one are seen: zeros
         return made
     return replace(made, geometry=g._replace(source=g.target, strides=(1, 1, 1)), src=src)
@@ -128,7 +128,7 @@ def images_inside(made: Products) -> Products:
         layout = views.unsqueeze(layout, len(layout.dims))
     if spatial == 1:
         layout = views.transpose(layout, -3, -2)
-    weights = MemoryDesc(layout.dims, made.weights.dtype, layout)
+    weights = made.weights.with_layout(layout)
     return replace(made, geometry=_turned(g), src=src, weights=weights, dst=dst)
 
 
@@ -146,7 +146,7 @@ def _with_images_inside(desc: MemoryDesc) -> MemoryDesc:
     while len(layout.dims) < 4:
         layout = views.unsqueeze(layout, 2)
     layout = views.permute(views.unsqueeze(layout, 0), (0, 2, 3, 4, 1))
-    return MemoryDesc(layout.dims, desc.dtype, layout)
+    return desc.with_layout(layout)
 
 
 def _turned(g: Geometry) -> Geometry:
@@ -218,7 +218,7 @@ def _with_pixels(made: Products, images: int, spatial: Sequence[int]) -> Product
     def apart(desc: MemoryDesc) -> MemoryDesc:
         layout = views.split_axis(desc.layout, 0, (images, *spatial))
         layout = views.permute(layout, (0, 4, 1, 2, 3))
-        return MemoryDesc(layout.dims, desc.dtype, layout)
+        return desc.with_layout(layout)
 
     weights = made.weights.layout
     for _ in spatial:
@@ -228,7 +228,7 @@ def _with_pixels(made: Products, images: int, spatial: Sequence[int]) -> Product
         made,
         geometry=made.geometry._replace(batch=images, source=size, target=size),
         src=apart(made.src),
-        weights=MemoryDesc(weights.dims, made.weights.dtype, weights),
+        weights=made.weights.with_layout(weights),
         dst=apart(made.dst),
     )
 

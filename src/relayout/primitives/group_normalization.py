@@ -30,7 +30,7 @@ from relayout.ops import normalization as ops
 from relayout.ops.expressions import Expression
 from relayout.ops.formats import check_source
 from relayout.primitives.meaning import check_data
-from relayout.primitives.normalizing import Normalization, Vectors, row_major, seen_as
+from relayout.primitives.normalizing import Normalization, Vectors, row_major
 
 __all__ = ["GroupNormalization"]
 
@@ -134,13 +134,12 @@ class GroupNormalization(Normalization):
         images, (groups, each), pixels = self.src.dims[0], self._sizes, len(self.src.dims) - 2
         dense, group = (MemoryDesc((images, groups, n), "f32", "abc") for n in (each, 1))
 
-        def table(name: str) -> MemoryDesc:
-            layout = views.unsqueeze(self.descs[name].layout.with_roles(None), 0)
-            return MemoryDesc(layout.dims, self.descs[name].dtype, layout)
+        def table(name: str) -> Layout:
+            return views.unsqueeze(self.descs[name].layout.with_roles(None), 0)
 
         given = {"variance": group}
         if "scale" in names:
-            given["scale"] = seen_as(views.split_axis(table("scale").layout, 1, self._sizes), self.scale)
+            given["scale"] = self.scale.with_layout(views.split_axis(table("scale"), 1, self._sizes))
         expression = ops.factor(self.operation.epsilon, "scale" in names)
         programs = [elementwise(dense, given, expression, target="factors")]
         spread = (images, self.src.dims[1], *(1 for _ in range(pixels)))
@@ -151,10 +150,10 @@ class GroupNormalization(Normalization):
             programs.append(elementwise(dense, {"mean": group}, Expression(("f32",)), target=buffer))
             found, scratch = {"mean": (buffer, over), **found}, {**scratch, buffer: dense.nbytes}
         if "shift" in names:
-            layout = table("shift").layout
+            layout = table("shift")
             for axis in range(2, 2 + pixels):
                 layout = views.unsqueeze(layout, axis)
-            found["shift"] = "shift", seen_as(layout, self.shift)
+            found["shift"] = "shift", self.shift.with_layout(layout)
         return Vectors(tuple(programs), found, scratch)
 
     @property

@@ -28,6 +28,7 @@ from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.ops import indexing as ops
 from relayout.ops.checks import check_descs, check_written
 from relayout.ops.indexing import Indexing
+from relayout.primitives.drafting import Draft, if_possible, moving_step
 from relayout.primitives.native import Native
 
 if TYPE_CHECKING:
@@ -123,51 +124,31 @@ class Scatter(Native):
         given = {"data": data, "indices": indices, "updates": updates}
         self._settle(ops.Scatter, given, {"dst": dst}, how=how, adds=adds)
 
-    @locked
+    @if_possible
     def _lower(self) -> Program | None:
-        from relayout.primitives.lowering import joined, reorder_step
-        from relayout.primitives.program import Program
-
         if self.adds and self.dst.dtype.name not in ADDED:
             return None
         if self.adds and self.dst.dtype.name in ("bf16", "f16"):
             return self._in_f32()
-        first = reorder_step(self.data, self.dst, "data", "dst")
-        return joined(
-            None if first is None else Program((first,)),
-            _program(self, self.updates, True),
-            note="rows by index",
-        )
+        draft = Draft()
+        draft.reorder(self.data, self.dst, "data", "dst")
+        draft.append(_program(self, self.updates, True))
+        return draft.program("rows by index")
 
-    @locked
-    def _in_f32(self) -> Program | None:
+    def _in_f32(self) -> Program:
         """Converted, added up, and rounded."""
-        from relayout.primitives.lowering import joined, renamed, reorder_step, zeros_step
-        from relayout.primitives.program import Program
 
         def wide(name: str) -> MemoryDesc:
             dims = self.descs[name].dims
             return MemoryDesc(dims, "f32", Layout(dims, plain(len(dims))))
 
-        dst, updates = wide("dst"), wide("updates")
+        dst, updates, draft = wide("dst"), wide("updates"), Draft()
+        names = {"updates": draft.read(self.updates, updates, "updates", "updates in f32")}
+        names["dst"] = draft.write(self.dst, dst, "dst", "sums")
+        draft.reorder(self.data, dst, "data", names["dst"])
         sums = Scatter(self.how, dst, self.indices, updates, dst, adds=True)
-        added = _program(sums, updates, True)
-        if added is None:
-            return None
-        steps = [
-            reorder_step(self.data, dst, "data", "sums"),
-            reorder_step(self.updates, updates, "updates", "updates in f32"),
-        ]
-        last = [reorder_step(dst, self.dst, "sums", "dst")]
-        if self.dst.layout.has_padding:
-            last.insert(0, zeros_step(self.dst, "dst"))
-        scratch = {"sums": dst.nbytes, "updates in f32": updates.nbytes}
-        return joined(
-            *(None if one is None else Program((one,), scratch) for one in steps),
-            renamed(added, {"dst": "sums", "updates": "updates in f32"}),
-            *(None if one is None else Program((one,)) for one in last),
-            note="rows by index, in f32",
-        )
+        draft.append(_program(sums, updates, True), names)
+        return draft.program("rows by index, in f32")
 
 
 def _check(kind: str, how: Indexing, data: MemoryDesc, indices: MemoryDesc) -> None:
@@ -188,9 +169,6 @@ def _program(made: Gather | Scatter, other: MemoryDesc, scatter: bool) -> Progra
     from relayout.jit.compile import Module, recalled
     from relayout.kernels.copy.indexed import FAULT, indexed, module
     from relayout.primitives.program import Fault, Program, Step
-    from relayout.runtime import threads
-    from relayout.runtime.sharing import parts_of
-    from relayout.runtime.thresholds import shares
     from relayout.targets.machine import host
 
     data: MemoryDesc = made.dst if scatter else made.data
@@ -204,11 +182,12 @@ def _program(made: Gather | Scatter, other: MemoryDesc, scatter: bool) -> Progra
     adds = kind.name if scatter and made.adds else ""
     machine = host()
     key = repr(("indexed", problem, scatter, adds))
-    kernels, _ = recalled(key, LOADED, lambda: Module(*module(problem, scatter, adds, machine)), machine)
-    size = other.nbytes * 2
-    parts = 1 if scatter else parts_of(size, threads.count())
+    [kernel], _ = recalled(key, LOADED, lambda: Module(*module(problem, scatter, adds, machine)), machine)
     named = ("updates", "dst") if scatter else ("data", "dst")
     axes = tuple((axis, data.dims[axis]) for axis in made.how.coordinates)
-    several = parts > 1 and shares(machine, size)
-    step = Step(kernels[0], *named, ("indices", "fault"), parts, several)
+    read = "indices", "fault"
+    if scatter:  # in order, since of several updates of one element the last one stays
+        step = Step(kernel, *named, read)
+    else:
+        step = moving_step(kernel, *named, read, 2 * other.nbytes)
     return Program((step,), {"fault": FAULT}, faults=(Fault("fault", made.kind, axes),), note="rows by index")

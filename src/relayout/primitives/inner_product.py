@@ -16,6 +16,7 @@ from typing import Any
 
 from relayout.errors import LayoutError
 from relayout.kernels.conv.geometry import Geometry, in_three
+from relayout.layout.dense import CHANNELS_LAST
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops import products as ops
 from relayout.ops.checks import check_descs
@@ -103,8 +104,7 @@ class InnerProduct(ProductPrimitive):
     def _decided(self, given: Mapping[str, MemoryDesc]) -> dict[str, MemoryDesc]:
         """The descriptors with every ``any`` decided; the weights take the order of the source."""
         spatial = len(given["src"].dims) - 2
-        plain = ("nc", "nwc", "nhwc", "ndhwc")[spatial]
-        given = with_formats(given, {"src": plain})
+        given = with_formats(given, {"src": CHANNELS_LAST[len(given["src"].dims)]})
         src = given["src"]
         wanted = weights_format(self._as_products(given))
         if wanted is None:

@@ -34,7 +34,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, whole_number
 from relayout.ops import normalization as ops
 from relayout.ops.formats import check_source
-from relayout.primitives.normalizing import Normalization, Vectors, row_major, seen_as
+from relayout.primitives.normalizing import Normalization, Vectors, row_major
 
 __all__ = ["LayerNormalization"]
 
@@ -143,7 +143,7 @@ class LayerNormalization(Normalization):
         found["factor"] = "factors", each
         for name in ("scale", "shift"):
             if name in names:
-                found[name] = name, seen_as(self._seen_table(self.descs[name].layout), self.descs[name])
+                found[name] = name, self.descs[name].with_layout(self._seen_table(self.descs[name].layout))
         return Vectors((first,), found, {"factors": dense.nbytes})
 
     def _seen_table(self, layout: Layout) -> Layout:

@@ -1,4 +1,4 @@
-"""From a primitive to a program: kernels compiled, buffers named."""
+"""Programs of everything that is computed element by element, and of what follows other kernels so."""
 
 from __future__ import annotations
 
@@ -12,72 +12,22 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
 from relayout.ops.post_ops import BinaryOp, Sum, adds, operands_of
-from relayout.primitives.program import Fault, Program, Step
+from relayout.primitives.drafting import Draft, if_possible, kernel_of, moving_step
+from relayout.primitives.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from relayout.ops.expressions import Expression
     from relayout.ops.post_ops import PostOp
-    from relayout.reorder.native import Native
 
-__all__ = [
-    "before",
-    "conversion_step",
-    "elementwise",
-    "followed",
-    "joined",
-    "renamed",
-    "reorder_step",
-    "zeros_step",
-]
+__all__ = ["before", "elementwise", "followed"]
 
 COMPUTING = 2.0  # about how long bytes by way of f32 take, or long expressions, in times of a copy
 
 
 @locked
-def reorder_step(src: MemoryDesc, dst: MemoryDesc, source: str, target: str) -> Step | None:
-    """A reorder as a step; None where there is no kernel for it."""
-    from relayout.reorder.native import native
-
-    made = native(src, dst)
-    return None if made is None else conversion_step(made, source, target)
-
-
-@locked
-def conversion_step(made: Native, source: str, target: str, values: str = "") -> Step:
-    """The kernels of a conversion as a step; ``values`` is the buffer with the values of attributes."""
-    from relayout.runtime import threads
-    from relayout.runtime.sharing import parts_of
-
-    parts = parts_of(made.bytes, threads.count()) if made._divides else 1
-    return Step(made._kernel, source, target, values or (), parts, made._shares)
-
-
-@locked
-def zeros_step(desc: MemoryDesc, target: str) -> Step | None:
-    """A step that zeroes the padding of a tensor; None where there is no kernel for it."""
-    from relayout.environment import LOADED
-    from relayout.jit.compile import Module, recalled
-    from relayout.kernels.copy.candidates import lowered
-    from relayout.kernels.copy.module import module
-    from relayout.kernels.copy.problem import zeros
-    from relayout.targets.machine import host
-
-    plans = lowered(zeros(desc.layout, desc.dtype.bits))
-    if plans is None:
-        return None
-    side = desc.dtype.bits, desc.layout._key()
-    [kernel], _ = recalled(repr(("zeros", side)), LOADED, lambda: Module(*module(plans, host())), host())
-    return Step(kernel, target, target)
-
-
-# -- element by element -------------------------------------------------------------------------------------
-
-
-@locked
+@if_possible
 def elementwise(
     dst: MemoryDesc,
     operands: Mapping[str, MemoryDesc],
@@ -118,9 +68,7 @@ def elementwise(
     from relayout.kernels.elementwise.map import ENTRY, module, vectors_of
     from relayout.kernels.elementwise.runs import runs, unsuited
     from relayout.ops.expressions import followed_by
-    from relayout.runtime import threads
-    from relayout.runtime.sharing import parts_of
-    from relayout.runtime.thresholds import shares, streams
+    from relayout.runtime.thresholds import streams
     from relayout.targets.machine import host
 
     constants = {
@@ -133,20 +81,14 @@ def elementwise(
     keeps_zero = expression.keeps_zero and not adds(post_ops)
     one = MemoryDesc((1,) * len(dst.dims), "f32", Layout((1,) * len(dst.dims), plain(len(dst.dims))))
     both = [*operands.items(), *((name, one) for name in constants), *_read_by(post_ops, dst, target, first)]
-    machine = host()
-    steps: list[Step] = []
-    scratch: dict[str, int] = {}
+    machine, draft = host(), Draft(constants=constants)
     names, given = [name for name, _ in both], [desc for _, desc in both]
     for k in unsuited(dst, [_repeated(desc, dst) for desc in given], keeps_zero):
         source, moved = _like(given[k], dst)
         name = f"{names[k]} as {target}"
-        step = reorder_step(source, moved, names[k], name)
-        if step is None:
-            return None
-        steps.append(step)
-        scratch[name] = max(moved.required_bytes, moved.nbytes)
+        draft.reorder(source, moved, names[k], draft.room_for(name, moved))
         names[k], given[k] = name, moved
-    if len(both) == 1 + len(constants) and not steps and not further:
+    if len(both) == 1 + len(constants) and not draft.pieces and not further:
         table = _by_table(dst, names[0], given[0], expression, numbers, keeps_zero, target, note)
         if table is not None:
             return table
@@ -169,12 +111,10 @@ def elementwise(
     kernels, _ = recalled(repr(("map", sides, expression, stream)), LOADED, made, machine)
     if not kernels:
         return None
-    parts = parts_of(size, threads.count())
     computes = expression.kind == "f32" and min(kind.bits for kind in (*moving, dst.dtype)) == 8
     times = COMPUTING if computes or not expression.cheap else 1
-    shared = parts > 1 and shares(machine, size, times=times)
-    steps.append(Step(kernels[0], target, target, (*names, *further) or target, parts, shared))
-    return Program(tuple(steps), scratch, constants, note=note)
+    draft.add(moving_step(kernels[0], target, target, (*names, *further) or target, size, times))
+    return draft.program(note)
 
 
 @locked
@@ -189,12 +129,8 @@ def _by_table(
     note: str,
 ) -> Program | None:
     """The program of a function of bytes, by a table; None where there is none, or it isn't worth making."""
-    from relayout.environment import LOADED
-    from relayout.jit.compile import Module, recalled
     from relayout.kernels.elementwise.bytes import ENTRY, LEAST, TABLE, module, suits
-    from relayout.runtime import threads
-    from relayout.runtime.sharing import parts_of
-    from relayout.runtime.thresholds import shares, streams
+    from relayout.runtime.thresholds import streams
     from relayout.targets.machine import host
     from relayout.tensor import address, aligned
 
@@ -216,12 +152,9 @@ def _by_table(
         return None
     made({name: address(index), target: address(table)}, 1)
     stream = streams(machine, 2 * size)
-    (kernel,), _ = recalled(
-        repr(("bytes", size, stream)), LOADED, lambda: Module(module(size, machine, stream), [ENTRY]), machine
-    )
-    parts, known = parts_of(2 * size, threads.count()), f"{target}: table"
-    step = Step(kernel, name, target, known, parts, parts > 1 and shares(machine, 2 * size))
-    return Program((step,), {}, {known: table}, note=note)
+    kernel = kernel_of(("bytes", size, stream), ENTRY, lambda machine: module(size, machine, stream))
+    known = f"{target}: table"
+    return Program((moving_step(kernel, name, target, known, 2 * size),), {}, {known: table}, note=note)
 
 
 def _read_by(
@@ -250,6 +183,7 @@ def before(dst: MemoryDesc, post_ops: Sequence[PostOp]) -> MemoryDesc:
 
 
 @locked
+@if_possible
 def followed(
     program: Program | None, between: MemoryDesc, dst: MemoryDesc, post_ops: Sequence[PostOp], first: int = 0
 ) -> Program | None:
@@ -270,56 +204,19 @@ def followed(
 
     where = "dst" if between is dst else "computed"
     rest = elementwise(dst, {where: between}, Expression(("f32",)), post_ops=post_ops, first=first)
-    if program is None or rest is None:
-        return None
-    first_part = renamed(program, {"dst": where})
+    draft = Draft()
+    draft.append(program, {"dst": where})
     if between is not dst:
-        first_part.scratch = {**first_part.scratch, where: max(between.required_bytes, between.nbytes)}
-    return joined(first_part, rest, note=program.note)
-
-
-def renamed(program: Program, names: Mapping[str, str]) -> Program:
-    """The same program of buffers with other names."""
-
-    def of(name: str) -> str:
-        return names.get(name, name)
-
-    steps = tuple(
-        step._replace(
-            source=of(step.source),
-            target=of(step.target),
-            operands=of(step.operands) if isinstance(step.operands, str) else tuple(map(of, step.operands)),
-        )
-        for step in program.steps
-    )
-    scratch = {of(name): size for name, size in program.scratch.items()}
-    constants = {of(name): data for name, data in program.constants.items()}
-    faults = tuple(fault._replace(buffer=of(fault.buffer)) for fault in program.faults)
-    return Program(steps, scratch, constants, faults, note=program.note)
-
-
-def joined(*programs: Program | None, note: str = "") -> Program | None:
-    """One program after the other; None if one of them is. Scratch of the same name is the same."""
-    steps: list[Step] = []
-    scratch: dict[str, int] = {}
-    constants: dict[str, NDArray[np.uint8]] = {}
-    faults: list[Fault] = []
-    for program in programs:
-        if program is None:
-            return None
-        steps += program.steps
-        faults += program.faults
-        for name, size in program.scratch.items():
-            scratch[name] = max(size, scratch.get(name, 0))
-        constants |= program.constants
-    return Program(tuple(steps), scratch, constants, tuple(faults), note=note)
+        draft.room_for(where, between)
+    draft.append(rest)
+    return draft.program(program.note if program is not None else "")
 
 
 def _repeated(desc: MemoryDesc, dst: MemoryDesc) -> MemoryDesc:
     """An operand with the destination's dims: it does not move along axes where it has one element."""
     if desc.dims == dst.dims:
         return desc
-    return MemoryDesc(dst.dims, desc.dtype, views.broadcast_to(desc.layout, dst.dims))
+    return desc.with_layout(views.broadcast_to(desc.layout, dst.dims))
 
 
 @locked
@@ -334,4 +231,4 @@ def _like(desc: MemoryDesc, dst: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc]:
     differ = {axis for axis, (a, b) in enumerate(zip(desc.dims, dst.dims, strict=True)) if a != b}
     if any(len(term) > 1 and differ & set(term) for term in dst.layout.terms):
         desc = _repeated(desc, dst)
-    return desc, MemoryDesc(desc.dims, desc.dtype, dense_like(dst.layout, desc.dims))
+    return desc, desc.with_layout(dense_like(dst.layout, desc.dims))

@@ -31,7 +31,8 @@ from relayout.ops import lrn as ops
 from relayout.ops.expressions import Expression
 from relayout.ops.formats import check_source, finite, target_of
 from relayout.ops.functions import Function
-from relayout.primitives.lowering import elementwise, joined, renamed
+from relayout.primitives.drafting import joined, renamed
+from relayout.primitives.lowering import elementwise
 from relayout.primitives.meaning import check_alike, check_data
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.program import Program

@@ -154,13 +154,13 @@ def _as_rows(desc: MemoryDesc) -> MemoryDesc:
     if len(desc.dims) == 2 or desc.layout is None:
         return desc
     layout = views.merge_axes(views.permute(desc.layout, (1, 0, 2)), 1, 2)
-    return MemoryDesc(layout.dims, desc.dtype, layout)
+    return desc.with_layout(layout)
 
 
 def _all_rows(desc: MemoryDesc) -> MemoryDesc:
     """The rows of all matrices by their columns."""
     layout = views.merge_axes(desc.layout, 0, 1)
-    return MemoryDesc(layout.dims, desc.dtype, layout)
+    return desc.with_layout(layout)
 
 
 def _as_filters(desc: MemoryDesc) -> MemoryDesc:
@@ -169,4 +169,4 @@ def _as_filters(desc: MemoryDesc) -> MemoryDesc:
     if desc.layout is None:
         return MemoryDesc(tuple(desc.dims[axis] for axis in order), desc.dtype, any_format)
     layout = views.permute(desc.layout, order)
-    return MemoryDesc(layout.dims, desc.dtype, layout)
+    return desc.with_layout(layout)

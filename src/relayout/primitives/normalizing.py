@@ -8,6 +8,7 @@ differ in the axes, and in what scale and shift are indexed by. A subclass says 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relayout.errors import LayoutError, Unsupported
@@ -19,17 +20,17 @@ from relayout.layout.layout import Layout, plain, spell_dims
 from relayout.ops import normalization as ops
 from relayout.ops.formats import check_source, not_negative, target_of
 from relayout.ops.post_ops import PostOp, operands_of, post_ops_for
+from relayout.primitives.drafting import Draft, if_possible, joined, kernel_step
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive
-from relayout.primitives.program import Program
 from relayout.records import replace
 
 if TYPE_CHECKING:
     from relayout.kernels.reduce.normalization import NormalizationPlan
     from relayout.ops.functions import Function
-    from relayout.primitives.program import Step
+    from relayout.primitives.program import Program, Step
 
-__all__ = ["TABLES", "Normalization", "Vectors", "from_statistics", "of_rows", "row_major", "seen_as"]
+__all__ = ["TABLES", "Normalization", "Vectors", "from_statistics", "of_rows", "row_major"]
 
 TABLES = ("scale", "shift")
 
@@ -93,7 +94,7 @@ class Normalization(Primitive):
         if desc.dims != dims:
             raise LayoutError(f"{self.kind}: {name} {desc} must be {spell_dims(dims)}")
         if desc.layout is None:
-            desc = MemoryDesc(dims, desc.dtype, row_major(dims))
+            desc = desc.with_layout(row_major(dims))
         if not desc.dtype.is_float:
             raise Unsupported(f"{self.kind}: {name} {desc} must hold f32, bf16 or f16")
         check_source(self.kind, name, desc)
@@ -146,6 +147,7 @@ class Normalization(Primitive):
 
 
 @locked
+@if_possible
 def _lowered(made: Normalization, dst: MemoryDesc, functions: tuple[Function, ...]) -> Program | None:
     """A normalisation to a destination, with functions behind it.
 
@@ -153,8 +155,7 @@ def _lowered(made: Normalization, dst: MemoryDesc, functions: tuple[Function, ..
     reordered first.
     """
     from relayout.kernels.reduce.normalization import ENTRY, Normalized, module, planned
-    from relayout.primitives.combining import by_way_of, combining_step
-    from relayout.primitives.lowering import joined, reorder_step
+    from relayout.primitives.combining import by_way_of
     from relayout.primitives.summing import leaves
 
     results = made.outputs[1:]
@@ -162,15 +163,14 @@ def _lowered(made: Normalization, dst: MemoryDesc, functions: tuple[Function, ..
     scale, shift, mean, variance = (name in named for name in (*TABLES, "mean", "variance"))
     operation = made.operation
     what = Normalized(operation.rms, operation.epsilon, scale, shift, mean, variance, functions)
-    given = {
-        name: seen_as(made._seen_table(made.descs[name].layout), made.descs[name]) for name in made.tables
-    }
+    descs = {name: made.descs[name] for name in made.tables}
+    given = {name: desc.with_layout(made._seen_table(desc.layout)) for name, desc in descs.items()}
     tables: dict[NormalizationPlan, dict[str, MemoryDesc]] = {}
 
     def plan(src: MemoryDesc, dst: MemoryDesc) -> NormalizationPlan | None:
         if not (made._has_rows(src) and made._has_rows(dst)):
             return None
-        source, target = (seen_as(made._seen(desc.layout), desc) for desc in (src, dst))
+        source, target = (desc.with_layout(made._seen(desc.layout)) for desc in (src, dst))
         for one in (given, {name: _near(desc, source) for name, desc in given.items()}):
             if any(desc.dtype.name != "f32" for desc in one.values()):
                 continue
@@ -182,26 +182,19 @@ def _lowered(made: Normalization, dst: MemoryDesc, functions: tuple[Function, ..
                 return found
         return None
 
-    moved: list[Program | None] = []
+    draft = Draft()
 
     def step(found: NormalizationPlan, source: str, target: str, size: int) -> Step:
-        names = list(made.tables)
-        for k, (name, desc) in enumerate(tables[found].items()):
-            if desc is given[name]:
-                continue
-            names[k] = f"{name} in f32"
-            reorder = reorder_step(given[name], desc, name, names[k])
-            scratch = {names[k]: max(desc.required_bytes, desc.nbytes)}
-            moved.append(reorder and Program((reorder,), scratch))
-        whole = "normalization", found
-        one = combining_step(whole, ENTRY, lambda machine: module(found, machine), source, target, size)
-        return one._replace(operands=(*names, *results))
+        read = [draft.read(given[n], desc, n, f"{n} in f32") for n, desc in tables[found].items()]
+        key, write = ("normalization", found), partial(module, found)
+        return kernel_step(key, ENTRY, write, source, target, size, (*read, *results))
 
     src, plainly = made.src, row_major(dst.dims)
-    near = MemoryDesc(dst.dims, dst.dtype, dense_like(src.layout))
-    far = MemoryDesc(src.dims, src.dtype, plainly), MemoryDesc(dst.dims, dst.dtype, plainly)
+    near = dst.with_layout(dense_like(src.layout))
+    far = src.with_layout(plainly), dst.with_layout(plainly)
     last = by_way_of([(src, dst), (src, near), far], plan, step)
-    return joined(*moved, last, note="" if last is None else last.note)
+    draft.append(last)
+    return draft.program(last.note if last is not None else "")
 
 
 class Vectors(NamedTuple):
@@ -222,21 +215,14 @@ def from_statistics(
     post_ops: Sequence[PostOp] = (),
 ) -> Program | None:
     """The program of one pass with given statistics, from a buffer to another one."""
-    from relayout.primitives.lowering import elementwise, joined
+    from relayout.primitives.lowering import elementwise
 
     operands = dict([source, *vectors.operands.values()])
     name, dst = target
     expression = ops.from_statistics(tuple(vectors.operands))
     last = elementwise(dst, operands, expression, post_ops=post_ops, target=name)
-    program = joined(*vectors.programs, last, note="factors of the rows, then one pass")
-    if program is not None:
-        program.scratch = {**program.scratch, **vectors.scratch}
-    return program
-
-
-def seen_as(layout: Layout, desc: MemoryDesc) -> MemoryDesc:
-    """A descriptor as :class:`Normalization` sees it."""
-    return MemoryDesc(layout.dims, desc.dtype, layout)
+    note = "factors of the rows, then one pass"
+    return joined(*vectors.programs, last, note=note, scratch=vectors.scratch)
 
 
 def _near(table: MemoryDesc, source: MemoryDesc) -> MemoryDesc:

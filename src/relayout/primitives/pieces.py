@@ -18,8 +18,9 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain, whole_number
 from relayout.ops import pieces as ops
+from relayout.primitives.drafting import Draft, if_possible
 from relayout.primitives.primitive import Primitive
-from relayout.primitives.program import Program, Step
+from relayout.primitives.program import Program
 from relayout.reorder import reorder
 from relayout.reorder.arguments import check_apart
 from relayout.tensor import Tensor, allocate, located
@@ -43,7 +44,7 @@ class Pieces(Primitive):
         self._parts = self._parts_of(whole)
         self._between: MemoryDesc | None = None  # the whole without blocks, if it has no parts
         if self._parts is None:
-            self._between = MemoryDesc(whole.dims, whole.dtype, _unblocked(whole.layout, self.operation.axis))
+            self._between = whole.with_layout(_unblocked(whole.layout, self.operation.axis))
         self._shifts = _shifts(self._pieces, self._parts or ())
 
     @property
@@ -120,27 +121,20 @@ class Pieces(Primitive):
             reorder(whole, given.desc, out=given)
 
     @locked
+    @if_possible
     def _lower(self) -> Program | None:
-        from relayout.primitives.lowering import reorder_step
-
         joins, given = self.whole in self.outputs, self.descs[self.whole]
-        whole, name = (given, self.whole) if self._between is None else (self._between, "between")
+        draft, whole, name = Draft(), given, self.whole
+        if self._between is not None:
+            whole = self._between
+            name = (draft.write if joins else draft.read)(given, whole, self.whole, "between")
         parts = self._parts_of(whole)
         assert parts is not None
-        steps = [
-            reorder_step(desc, part, piece, name) if joins else reorder_step(part, desc, name, piece)
-            for (piece, desc), part in zip(self._pieces.items(), parts, strict=True)
-        ]
-        if self._between is not None and joins:
-            steps.append(reorder_step(whole, given, name, self.whole))
-        elif self._between is not None:
-            steps.insert(0, reorder_step(given, whole, self.whole, name))
-        found: list[Step] = [step for step in steps if step is not None]
-        if len(found) < len(steps):
-            return None
-        if self._between is None:
-            return Program(tuple(found), note="reorders of parts")
-        return Program(tuple(found), {name: whole.required_bytes}, note="reorders, twice")
+        for (piece, desc), part in zip(self._pieces.items(), parts, strict=True):
+            ends = (desc, piece), (part, name)
+            (src, source), (dst, target) = ends if joins else ends[::-1]
+            draft.reorder(src, dst, source, target)
+        return draft.program("reorders of parts" if self._between is None else "reorders, twice")
 
 
 def axis_of(kind: str, given: int, name: str, desc: MemoryDesc) -> int:
@@ -161,7 +155,7 @@ def _parts(
     try:
         for end, size in zip(accumulate(sizes), sizes, strict=True):
             layout = views.slice_axis(whole.layout, axis, end - size, end)
-            parts.append(MemoryDesc(layout.dims, whole.dtype, layout))
+            parts.append(whole.with_layout(layout))
             if size:
                 covered = end - size + layout.padded_dims[axis]
     except LayoutError:

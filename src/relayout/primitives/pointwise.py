@@ -134,7 +134,7 @@ class Pointwise(Elementwise, Native):
 def _beside(name: str, desc: MemoryDesc, first: MemoryDesc) -> MemoryDesc:
     """A destination, in the layout of the first one."""
     if desc.layout is None and desc.dims == first.dims:
-        desc = MemoryDesc(desc.dims, desc.dtype, first.layout)
+        desc = desc.with_layout(first.layout)
     if desc.layout is None or desc.dims != first.dims or not desc.layout.same_bytes(first.layout):
         raise LayoutError(f"pointwise: {name} {desc} must have the layout of dst {first}")
     return desc

@@ -140,7 +140,7 @@ class Pooling(Primitive):
             dst = MemoryDesc(dims, src.dtype, any_format)
         check_target(self.kind, dst, dims)
         if dst.layout is None and src.format is None:
-            dst = MemoryDesc(dims, dst.dtype, resized_like(src.layout, dims))
+            dst = dst.with_layout(resized_like(src.layout, dims))
         dst = following(src, dst)
         check_data("pooling", "dst", dst)
         outputs = {"dst": dst}

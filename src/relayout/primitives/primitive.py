@@ -39,7 +39,7 @@ from relayout.forking import lock, locked
 from relayout.jit.floating import Usual
 from relayout.layout.layout import whole_number
 from relayout.reorder import reorder
-from relayout.reorder.arguments import Argument, check_apart
+from relayout.reorder.arguments import Argument, bound, check_apart
 from relayout.tensor import Tensor, allocate, located, sampled, tensor
 
 if TYPE_CHECKING:
@@ -413,21 +413,8 @@ class Primitive:
 
     def _bound(self, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Tensor]:
         """The input tensors by name, checked."""
-        if len(given) > len(self.inputs):
-            raise LayoutError(
-                f"{self.kind} takes {', '.join(self.inputs)}; got {counted(len(given), 'tensor')}"
-            )
-        found = dict(zip(self.inputs, given, strict=False))
-        for name, value in named.items():
-            if name not in self.inputs or name in found:
-                what = "was given twice" if name in found else f"is none of {', '.join(self.inputs)}"
-                raise LayoutError(f"{self.kind}: the argument {name!r} {what}")
-            found[name] = value
-        missing = [name for name in self.inputs if name not in found]
-        if missing:
-            raise LayoutError(f"{self.kind} needs {', '.join(missing)}")
-        arguments = self._reach()
-        return {name: arguments[name].read(found[name]) for name in self.inputs}
+        arguments, found = self._reach(), bound(self.inputs, given, named, self.kind)
+        return {name: arguments[name].read(one) for name, one in zip(self.inputs, found, strict=True)}
 
     def _targets(self, wanted: Mapping[str, Any]) -> dict[str, Tensor]:
         """Where each output is written, checked."""

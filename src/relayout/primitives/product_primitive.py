@@ -11,7 +11,7 @@ vectors that come along, what becomes of the sums, and calls by the schedule tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
@@ -21,13 +21,16 @@ from relayout.ops.checks import check_written
 from relayout.ops.operation import Operation
 from relayout.ops.post_ops import BinaryOp, PostOp, operands_of, post_ops_for
 from relayout.primitives.choosing import Choosing
-from relayout.primitives.lowering import before, followed, joined, renamed, reorder_step
+from relayout.primitives.drafting import Draft, renamed
+from relayout.primitives.lowering import before, followed
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.products import VECTORS
 from relayout.primitives.program import Program
 from relayout.records import replace
 
 if TYPE_CHECKING:
+    from relayout.primitives.drafting import Done
+    from relayout.primitives.products import WeightedSums
     from relayout.primitives.several import Contests
     from relayout.runtime.tuning import Trial
 
@@ -37,37 +40,14 @@ REQUANTISES = {"dst_scale": "div", "dst_zero_point": "add"}
 NARROW = ("bf16", "f16")  # data types of a bias that is converted first
 
 
-class Computed(Protocol):
-    """What :class:`ProductPrimitive` asks of a sum of products, or of several."""
-
-    def fusable(self) -> int:
-        """How many of the post-ops, from the first on, the kernels can do."""
-
-    def lowered(self, schedule: str = "") -> Executable | None:
-        """Its program by the schedule that prints so, else by the estimate."""
-
-    def trial(self) -> Trial[Any, Any] | None:
-        """The contest among its schedules."""
-
-    def estimate(self) -> tuple[float, str] | None:
-        """Seconds, and how it is done; None: there is no kernel."""
-
-
-class Executable(Protocol):
-    """A :class:`Computed`, compiled."""
-
-    def own(self) -> Program:
-        """The program for one primitive, with scratch of its own, which goes when the primitive goes."""
-
-
 class ProductPrimitive(Choosing):
     """What the classes of such primitives share; each says in :meth:`_as_products` what it is."""
 
-    _made: Executable | None = None
+    _made: Done | None = None
     _workings = Primitive._workings | {"_made"}
 
-    def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Any:
-        """The :class:`Computed` on these descriptors; None where it can't be said."""
+    def _as_products(self, descs: Mapping[str, MemoryDesc]) -> WeightedSums | None:
+        """What is computed, on these descriptors; None where it can't be said."""
         raise NotImplementedError
 
     @property
@@ -82,14 +62,14 @@ class ProductPrimitive(Choosing):
             if name in self.descs:
                 desc = self.descs[name]
                 one = Layout((1,) * rank, plain(rank), offset=desc.layout.offset0)
-                found.append(BinaryOp(algorithm, MemoryDesc(one.dims, desc.dtype, one)))
+                found.append(BinaryOp(algorithm, desc.with_layout(one)))
         return tuple(found)
 
     @locked
     def _estimate(self) -> tuple[float, str] | None:
         from relayout.reorder.predict import seconds_to_move
 
-        given: Any = self._as_products(self.descs)
+        given = self._as_products(self.descs)
         if given is not None and self._behind != self.post_ops:
             given = replace(given, post_ops=self._behind)
         found = None if given is None else given.estimate()
@@ -167,7 +147,7 @@ class ProductPrimitive(Choosing):
         made.note += f", then in a pass of their own: {', '.join(map(str, after))}"
         return self._named(made)
 
-    def _own(self, made: Executable) -> Program:
+    def _own(self, made: Done) -> Program:
         """Its program, of the buffers that are the arguments here."""
         return self._named(made.own())
 
@@ -191,13 +171,10 @@ class ProductPrimitive(Choosing):
     @locked
     def _with_bias(self, program: Program) -> Program:
         """The bias converted first."""
-        wide, name = in_f32(self.descs["bias"]), "bias in f32"
-        step = reorder_step(self.descs["bias"], wide, "bias", name)
-        assert step is not None
-        first = Program((step,), {name: wide.nbytes})
-        made = joined(first, renamed(program, {"bias": name}), note=program.note)
-        assert made is not None
-        return made
+        given, draft = self.descs["bias"], Draft()
+        name = draft.read(given, in_f32(given), "bias", "bias in f32")
+        draft.append(program, {"bias": name})
+        return draft.program(program.note)
 
     def _tried(
         self, trial: Trial[Any, Any] | Contests, addresses: Mapping[str, int], threads: int | None
@@ -206,7 +183,7 @@ class ProductPrimitive(Choosing):
         known = {names.get(name, name): at for name, at in addresses.items()}
         return super()._tried(trial, known, threads)
 
-    def _take(self, made: Executable) -> None:
+    def _take(self, made: Done) -> None:
         self._made = made
         self._program = self._own(made)
         self._calling = self._often(self._program)

@@ -11,16 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from relayout.forking import lock, locked
 from relayout.jit.support import supported
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum, operands_of
+from relayout.primitives.drafting import Draft, computing_step, if_possible, kernel_of
 from relayout.primitives.folding import folded
-from relayout.primitives.lowering import reorder_step, zeros_step
-from relayout.primitives.program import Program, Step
+from relayout.primitives.program import Program
+from relayout.primitives.trials import Contested
 from relayout.records import replace
 
 if TYPE_CHECKING:
@@ -31,20 +32,22 @@ if TYPE_CHECKING:
     from relayout.kernels.conv.epilogue import Epilogue, Operand
     from relayout.kernels.conv.geometry import Geometry
     from relayout.kernels.conv.planning import Problem
-    from relayout.runtime.tuning import Trial
+    from relayout.primitives.drafting import Done
     from relayout.targets.machine import Machine
 
-__all__ = ["VECTORS", "Lowered", "Products", "Ways", "fusable", "products", "ways", "weights_format"]
+__all__ = [
+    *("VECTORS", "Lowered", "Products", "Ways", "WeightedSums"),
+    *("fusable", "products", "ways", "weights_format"),
+]
 
 WORD = 4  # bytes of a bias, a scale or a zero point
 VECTORS = ("bias", "scale", "src_zero_point", "weights_zero_point")
 LINE = 64  # bytes of a cache line
-MEASURABLE = 1e-5  # seconds that a sum of products takes at least for its schedule to be measured
 
 
 @dataclass(frozen=True)
-class Products:
-    """A sum of products: convolutions, inner products and matrix products are all of this kind.
+class WeightedSums(Contested):
+    """What convolutions and their transposes have in common.
 
     Source and destination have the axes batch, channels and up to three spatial ones; the weights output and
     input channels and as many spatial axes, and in front of them the groups where ``grouped``.
@@ -58,6 +61,24 @@ class Products:
     scale: MemoryDesc | None = None
     grouped: bool = False
     post_ops: tuple[PostOp, ...] = ()
+
+    def fusable(self) -> int:
+        """How many of the post-ops, from the first on, the kernels can do."""
+        raise NotImplementedError
+
+    def lowered(self, schedule: str = "") -> Done | None:
+        """Its program by the schedule that prints so, else by the estimate; None: there are no kernels."""
+        raise NotImplementedError
+
+    def estimate(self) -> tuple[float, str] | None:
+        """About how many seconds it takes, and how it is done; None: there are no kernels."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Products(WeightedSums):
+    """A sum of products: convolutions, inner products and matrix products are all of this kind."""
+
     repeats: bool = False
     """Whether bias and scales are those of one group, and the same for all."""
     whole: MemoryDesc | None = None
@@ -116,13 +137,19 @@ class Products:
         """See :func:`products`."""
         return products(self, schedule)
 
-    def trial(self) -> Trial[Any, Any] | None:
-        """See :func:`trial_of`."""
-        return trial_of(self)
+    def schedules(self) -> tuple[Sequence[Candidate], float]:
+        """The candidates for it."""
+        found = ways(self)
+        return ((), 0.0) if found is None else (found.candidates, found.candidates[0].cost)
+
+    def compiled(self, schedule: Candidate) -> Lowered | None:
+        """Its program by a candidate."""
+        lowered = products(self, str(schedule))  # of which others have scratch that stays
+        return None if lowered is None else lowered._replace(program=lowered.own())
 
     @locked
     def estimate(self) -> tuple[float, str] | None:
-        """About how many seconds it takes, but for reading and writing, and how; None: there is no kernel."""
+        """The same but for reading and writing, and for post-ops."""
         from relayout.kernels.conv.cost import FACTS
         from relayout.runtime.clock import cycles_per_second
 
@@ -143,24 +170,11 @@ def _in_first_line(desc: MemoryDesc) -> MemoryDesc:
     layout, line = desc.layout, 8 * LINE // desc.dtype.bits
     if 0 <= layout.offset0 < line:
         return desc
-    return MemoryDesc(desc.dims, desc.dtype, layout.moved(layout.offset0 % line))
-
-
-class Sized(Protocol):
-    """What the format of weights follows from."""
-
-    @property
-    def geometry(self) -> Geometry: ...
-    @property
-    def src(self) -> MemoryDesc: ...
-    @property
-    def weights(self) -> MemoryDesc: ...
-    @property
-    def grouped(self) -> bool: ...
+    return desc.with_layout(layout.moved(layout.offset0 % line))
 
 
 @locked
-def weights_format(made: Sized) -> str | None:
+def weights_format(made: WeightedSums) -> str | None:
     """The format of weights that the kernels for this host read fastest; None: there are no kernels."""
     if not supported():
         return None
@@ -309,7 +323,7 @@ def _begun(made: Products) -> tuple[Products, dict[str, int]]:
     if whole is not None and shifts["dst"]:
         if whole.layout.offset0 != made.dst.layout.offset0:
             return made, {}
-        whole = MemoryDesc(whole.dims, whole.dtype, whole.layout.moved(dst.layout.offset0))
+        whole = whole.with_layout(whole.layout.moved(dst.layout.offset0))
     return replace(made, src=src, dst=dst, whole=whole), shifts
 
 
@@ -325,12 +339,10 @@ def _shifted(program: Program, shifts: Mapping[str, int]) -> Program | None:
 
 @lru_cache(maxsize=1024)
 @locked
+@if_possible
 def _products(made: Products, schedule: str, machine: Machine, many: int) -> Lowered | None:
-    from relayout.environment import LOADED
-    from relayout.jit.compile import Module, recalled
     from relayout.kernels.conv.epilogue import Epilogue
     from relayout.kernels.conv.module import ENTRY
-    from relayout.runtime.sharing import computes_enough, parts_of_tasks
 
     target = made.whole or made.dst
     made = folded(made)
@@ -343,14 +355,9 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
     operands = _operands(made, target, plan)
     if None in operands:
         return None
-    steps: list[Step] = []
-    scratch: dict[str, int] = {}
+    draft = Draft()
     if text:
-        step = reorder_step(made.weights, weights, "weights", "packed")
-        if step is None:
-            return None
-        steps.append(step)
-        scratch["packed"] = max(weights.required_bytes, weights.nbytes)
+        draft.reorder(made.weights, weights, "weights", draft.room_for("packed", weights))
     if made.repeats:
         places: Any = tuple(place._replace(channel=place.channel % geometry.outputs) for place in plan.places)
         plan = replace(plan, places=places)
@@ -369,19 +376,12 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
         return None
     lost = prod(target.layout.padded) != prod(dst.layout.padded)  # views drop the padding of axes of size 1
     if lost or not plan.clears(dst):
-        step = zeros_step(target, "dst")
-        if step is None:
-            return None
-        steps.append(step)
+        draft.zeros(target, "dst")
     moved = (src, dst, made.weights) if plan.carried else (src, dst)  # by reorders within the kernel
     sides = [(desc.dtype.name, desc.layout._key()) for desc in moved]
-    key = repr(("products", sides, plan, epilogue))
-    kernels, _ = recalled(key, LOADED, lambda: Module(text_of(), [ENTRY]), machine)
+    key = "products", sides, plan, epilogue
     size = sum(desc.nbytes for desc in (src, weights, dst))
-    parts = parts_of_tasks(plan.tasks, size, many)
-    if plan.slot:
-        scratch["slots"] = parts * plan.slot
-    packed_name = "packed" if "packed" in scratch else "weights"
+    packed_name = "packed" if text else "weights"
     names = {
         "weights": packed_name,
         "bias": "bias" if made.bias is not None else "",
@@ -391,36 +391,12 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
         "scratch": "slots" if plan.slot else "",
     }
     addresses = (*(name or packed_name for name in names.values()), *epilogue.names)
-    shared = parts > 1 and computes_enough(geometry.flops, size)
-    steps.append(Step(kernels[0], "src", "dst", addresses, parts, shared))
-    return Lowered(plan, Program(tuple(steps), scratch), text)
-
-
-@locked
-def trial_of(made: Products) -> Trial[Candidate, Lowered] | None:
-    """The contest among the candidates for a problem; None where there is one, or too little to do."""
-    from relayout.environment import effort
-    from relayout.runtime import threads
-
-    found = ways(made) if effort() == "measure" else None
-    if found is None or len(found.candidates) == 1 or found.candidates[0].cost < MEASURABLE:
-        return None
-    return _trial(made, threads.count())
-
-
-@lru_cache(maxsize=512)
-@locked
-def _trial(made: Products, many: int) -> Trial[Candidate, Lowered]:
-    from relayout.runtime.tuning import Trial, here
-
-    found = ways(made)
-    listed = [] if found is None else list(found.candidates)
-
-    def compiled(one: Candidate) -> Lowered | None:
-        lowered = products(made, str(one))  # of which others have scratch that stays
-        return None if lowered is None else lowered._replace(program=lowered.own())
-
-    return Trial(f"{made.problem} {here(many)}", lambda: listed, compiled, many)
+    kernel = kernel_of(key, ENTRY, lambda _: text_of())
+    step = computing_step(kernel, "src", "dst", addresses, plan.tasks, geometry.flops, size)
+    if plan.slot:
+        draft.room("slots", step.parts * plan.slot)
+    draft.add(step)
+    return Lowered(plan, draft.program(), text)
 
 
 @locked

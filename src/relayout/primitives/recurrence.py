@@ -9,39 +9,22 @@ changes a bit of a result.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from relayout.forking import locked
-from relayout.primitives.products import MEASURABLE
+from relayout.primitives.drafting import kernel_of
 from relayout.primitives.program import Program, Step
-from relayout.records import replace
+from relayout.primitives.trials import Compiled, Contested
 
 if TYPE_CHECKING:
-    from relayout.jit.compile import Module
     from relayout.kernels.recurrent.plan import Steps
-    from relayout.runtime.tuning import Trial
 
-__all__ = ["Loop", "Recurring"]
-
-
-class Loop(NamedTuple):
-    """A recurrence as a program of buffers ``src``, ``dst`` and its operands."""
-
-    plan: Steps
-    program: Program
-
-    def __str__(self) -> str:
-        return str(self.plan)
-
-    def own(self) -> Program:
-        """The program; it has no scratch of its own."""
-        return replace(self.program, note=str(self))
+__all__ = ["Recurring"]
 
 
 @dataclass(frozen=True)
-class Recurring:
+class Recurring(Contested):
     """A recurrence, forward or backward, with the schedule that costs least by estimate."""
 
     way: str
@@ -70,10 +53,8 @@ class Recurring:
         return ", ".join([*words, *map(str, cell.activations)])
 
     @locked
-    def lowered(self, schedule: str = "") -> Loop:
-        """Its program by the schedule that prints so, else by the estimate."""
-        from relayout.environment import LOADED
-        from relayout.jit.compile import Module, recalled
+    def lowered(self, schedule: str = "") -> Compiled:
+        """A program of ``src``, ``dst``, operands, by the schedule that prints so, else by the estimate."""
         from relayout.kernels.recurrent import gradient, module
         from relayout.kernels.recurrent.plan import alternatives
         from relayout.runtime import threads
@@ -82,40 +63,22 @@ class Recurring:
         text: Any = gradient if self.way == "gradient" else module
         several = alternatives(self.plan)
         plan = next((one for one in several if str(one) == schedule), self.plan)
-
-        def written() -> Module:
-            return Module(text.module(plan), [text.ENTRY])
-
-        [kernel], _ = recalled(repr((self.way, plan)), LOADED, written, plan.machine)
+        kernel = kernel_of((self.way, plan), text.ENTRY, lambda _: text.module(plan))
         parts = min(plan.tasks, threads.count())
         shared = parts > 1 and computes_enough(self.flops, 0)
-        return Loop(plan, Program((Step(kernel, "src", "dst", text.OPERANDS, parts, shared),)))
+        step = Step(kernel, "src", "dst", text.OPERANDS, parts, shared)
+        return Compiled(Program((step,), note=str(plan)))
 
     @locked
-    def trial(self) -> Trial[Steps, Loop] | None:
-        """The contest among its schedules; None where there is one, or too little to do."""
-        from relayout.environment import effort
+    def schedules(self) -> tuple[tuple[Steps, ...], float]:
+        """Tiles of all shapes that may be worth while."""
         from relayout.kernels.recurrent.plan import alternatives, cycles
         from relayout.runtime import threads
         from relayout.runtime.clock import cycles_per_second
 
-        many = threads.count()
-        if effort() != "measure" or len(alternatives(self.plan)) < 2:
-            return None
-        if cycles(self.plan, many) < MEASURABLE * cycles_per_second():
-            return None
-        return _trial(self, many)
+        several = alternatives(self.plan)
+        return several, cycles(self.plan, threads.count()) / cycles_per_second() if len(several) > 1 else 0.0
 
-
-@lru_cache(maxsize=256)
-@locked
-def _trial(made: Recurring, many: int) -> Trial[Steps, Loop]:
-    from relayout.kernels.recurrent.plan import alternatives
-    from relayout.runtime.tuning import Trial, here
-
-    listed = alternatives(made.plan)
-
-    def compiled(one: Steps) -> Loop:
-        return made.lowered(str(one))
-
-    return Trial(f"{made.problem} {here(many)}", lambda: listed, compiled, many)
+    def compiled(self, schedule: Steps) -> Compiled:
+        """Its program with other tiles."""
+        return self.lowered(str(schedule))

@@ -18,11 +18,12 @@ from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.recurrent import Workspace
-from relayout.primitives.several import Assembled, Impossible, Steps
+from relayout.primitives.drafting import Draft, Impossible, if_possible
 
 if TYPE_CHECKING:
     from relayout.kernels.recurrent.plan import Kept
     from relayout.primitives.products import Products
+    from relayout.primitives.several import Assembled
 
 __all__ = ["APART", "WORD", "Layers", "kept", "moved", "part_of", "places_of"]
 
@@ -60,7 +61,7 @@ class Layers:
         optional = (f"weights_{name}" in made.inputs for name in ("peephole", "projection"))
         self.cell = Cell(what.cell, what.activations, clip, *optional)
         self.lanes = lanes_of(self.machine)
-        self.out = Steps()
+        self.out = Draft()
         self.time, self.batch, self.channels = made.descs["src_layer"].dims
         self.units, self.outputs = made.units, made.outputs_of_state
         self.directions = len(made.backward)
@@ -93,23 +94,19 @@ class Layers:
 
     @classmethod
     @locked
-    def program_of(cls, made: Any) -> Assembled | None:
+    @if_possible
+    def program_of(cls, made: Any) -> Assembled:
         """The program of a primitive; None where there is no kernel for it."""
-        try:
-            return cls(made).program()
-        except Impossible:
-            return None
+        return cls(made).program()
 
     @classmethod
     @locked
+    @if_possible
     def costs_of(cls, made: Any) -> tuple[float, str] | None:
         """About how many seconds a call takes, and how it is done; None where there are no kernels."""
         if any(0 in desc.dims for desc in made.descs.values()):
             return None
-        try:
-            return cls(made)._costs()
-        except Impossible:
-            return None
+        return cls(made)._costs()
 
     @locked
     def _costs(self) -> tuple[float, str]:
@@ -137,9 +134,7 @@ class Layers:
 
     def moved_to(self, name: str, desc: MemoryDesc, room: str) -> None:
         """An argument in another format, in a buffer of its own."""
-        target = self.out.room(room, max(desc.nbytes, desc.required_bytes))
-        self.out.reorder(self.made.descs[name], desc, name, target)
-        self.names[name] = target
+        self.names[name] = self.out.read(self.made.descs[name], desc, name, room)
 
     @locked
     def kernel(
@@ -161,7 +156,7 @@ class Layers:
 
 def moved(desc: MemoryDesc, offset: int) -> MemoryDesc:
     """The same so many elements further."""
-    return MemoryDesc(desc.dims, desc.dtype, desc.layout.moved(offset))
+    return desc.with_layout(desc.layout.moved(offset))
 
 
 def part_of(desc: MemoryDesc, dims: tuple[int, ...], offsets: tuple[int, ...]) -> MemoryDesc:
@@ -170,7 +165,7 @@ def part_of(desc: MemoryDesc, dims: tuple[int, ...], offsets: tuple[int, ...]) -
         layout = views.submemory(desc.layout.with_roles(None), dims, offsets)
     except LayoutError:  # it cuts blocks
         raise Impossible from None
-    return MemoryDesc(dims, desc.dtype, layout)
+    return desc.with_layout(layout)
 
 
 def places_of(

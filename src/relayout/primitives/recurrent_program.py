@@ -33,7 +33,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.expressions import Expression
 from relayout.ops.recurrent import MULTIPLIED, Workspace
 from relayout.primitives.recurrent_layers import APART, WORD, Layers, kept, moved, part_of, places_of
-from relayout.primitives.several import Assembled, Impossible
+from relayout.primitives.several import Assembled, assembled
 
 if TYPE_CHECKING:
     from relayout.kernels.conv.arithmetic import Arithmetic
@@ -116,8 +116,7 @@ def initial(workspace: Workspace, layer: int, name: str, backward: Sequence[bool
     places = [workspace.starts(layer, d)[part] + turned * (steps - 1) * rows * width
               for d, turned in enumerate(backward)]  # fmt: skip
     apart = places[-1] - places[0]
-    desc = MemoryDesc((1, len(backward), rows, width), "f32", strides=(0, apart, width, 1))
-    return MemoryDesc(desc.dims, desc.dtype, desc.layout.moved(places[0]))
+    return moved(MemoryDesc((1, len(backward), rows, width), "f32", strides=(0, apart, width, 1)), places[0])
 
 
 class ForwardLayers(Layers):
@@ -208,7 +207,7 @@ class ForwardLayers(Layers):
         inputs, gates = data.dims[2], self.cell.gates * self.room
         order = (1, 2, 0) if self.turned else (0, 2, 1)
         layout = views.permute(data.layout.with_roles(None), order)
-        src = MemoryDesc(layout.dims, data.dtype, layout)
+        src = data.with_layout(layout)
         outer, _, inner = src.dims
         strides = (inner * gates, 1, gates)
         given = MemoryDesc((outer, gates, inner), "f32", strides=strides)
@@ -293,22 +292,19 @@ class ForwardLayers(Layers):
     @locked
     def program(self) -> Assembled:
         """Layer by layer."""
-        from relayout.primitives.lowering import zeros_step
-
         made, out = self.made, self.out
         for name in made.outputs:
-            if self.descs[name].layout.has_padding:
-                out.add(zeros_step(self.descs[name], name))
+            out.zeros(self.descs[name], name)
         for name in self.repacked:
             self.moved_to(name, self.formats.of(name, self.descs[name]), f"{name} packed")
         for name, room in (("src_layer", "data"), ("attention", "attention in order")):
-            if name in made.inputs and self.descs[name] != made.descs[name]:
+            if name in made.inputs:
                 self.moved_to(name, self.descs[name], room)
         for layer in range(made.layers):
             self.layer(layer)
         if not self.direct:
             self.assemble()
-        return out.assembled()
+        return assembled(out)
 
     @locked
     def layer(self, layer: int) -> None:
@@ -403,8 +399,6 @@ class ForwardLayers(Layers):
         if self.sums:
             parts = {f"results of {d}": self.of_direction(d) for d in range(self.directions)}
             added = elementwise(dst, parts, ADDED, target="dst_layer")
-            if added is None:
-                raise Impossible
             out.append(added, dict.fromkeys(parts, "results"))
             return
         out.reorder(self.kept(), dst, "results", "dst_layer")

@@ -275,7 +275,7 @@ class Reorder(Primitive):
 
     @locked
     def _lower(self) -> Program | None:
-        from relayout.primitives.lowering import conversion_step
+        from relayout.primitives.drafting import conversion_step
         from relayout.primitives.program import Program
 
         kernels, values = self.plan.kernels, self.plan.values

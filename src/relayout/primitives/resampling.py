@@ -103,7 +103,7 @@ class Resampling(Primitive):
             raise LayoutError(f"{self.kind}: matrices of {spell_dims(algorithm.sizes)} rows, dst is {dst}")
         check_target(self.kind, dst, dims if len(dst.dims) == len(src.dims) else src.dims)
         if dst.layout is None and src.format is None:
-            dst = MemoryDesc(dims, dst.dtype, resized_like(src.layout, dims))
+            dst = dst.with_layout(resized_like(src.layout, dims))
         dst = following(src, dst)
         check_data(self.kind, "dst", dst)
         post_ops = post_ops_for(self.kind, post_ops, dst)

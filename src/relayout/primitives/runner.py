@@ -27,8 +27,8 @@ from relayout.primitives.memory import Memory
 from relayout.primitives.results import by_name
 from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Schedule, Segment, linked
 from relayout.primitives.storages import Item, Storage
-from relayout.primitives.values import Value, bound, signature
-from relayout.reorder.arguments import Argument, check_apart
+from relayout.primitives.values import Value, signature
+from relayout.reorder.arguments import Argument, bound, check_apart
 from relayout.runtime.driver import ROW, walk
 from relayout.targets.processors import limited
 from relayout.tensor import Tensor, address, aligned, allocate, located, on_large_pages
@@ -263,7 +263,7 @@ class Run:
         self, given: Several[Any], wanted: Mapping[str, Any], named: Mapping[str, Any]
     ) -> tuple[list[Tensor], list[Tensor]]:
         """The tensors of all inputs and outputs, checked."""
-        tensors = bound([value.name for value in self._schedule.inputs], given, named)
+        tensors = bound([value.name for value in self._schedule.inputs], given, named, "the sequence")
         inputs = [one.read(data) for one, data in zip(self._inputs.values(), tensors, strict=True)]
         outputs = [
             one.written(wanted[name]) if name in wanted else Tensor(one.desc, allocate(one.desc))

@@ -48,7 +48,8 @@ from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.reorder import Reorder
 from relayout.primitives.results import logical, results
-from relayout.primitives.values import Memories, Node, Nodes, Value, bound
+from relayout.primitives.values import Memories, Node, Nodes, Value
+from relayout.reorder.arguments import bound
 from relayout.tensor import Tensor, tensor
 
 if TYPE_CHECKING:
@@ -263,7 +264,7 @@ class Sequence(Nodes):
         """
         known = Memories(self.bases)
         names = [value.name for value in self.inputs]
-        for value, data in zip(self.inputs, bound(names, given, named), strict=True):
+        for value, data in zip(self.inputs, bound(names, given, named, "the sequence"), strict=True):
             known.write(value, logical(data))
         for value in self._values:
             if value.number in self.constants:

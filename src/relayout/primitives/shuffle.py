@@ -24,13 +24,12 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain, whole_number
 from relayout.ops import shuffle as ops
 from relayout.ops.formats import check_source, target_of
-from relayout.primitives.lowering import reorder_step, zeros_step
+from relayout.primitives.drafting import Draft, Impossible
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.primitive import Primitive
-from relayout.primitives.program import Program
 
 if TYPE_CHECKING:
-    from relayout.primitives.program import Step
+    from relayout.primitives.program import Program
 
 __all__ = ["Shuffle", "shuffled"]
 
@@ -92,33 +91,21 @@ def shuffled(
         layout = views.split_axis(desc.layout.with_roles(None), axis, (rows, columns))
         if turned:
             layout = views.transpose(layout, axis, axis + 1)
-        return MemoryDesc(layout.dims, desc.dtype, layout)
+        return desc.with_layout(layout)
 
     source, target = names
     rows = src.dims[axis] // size
     row_major = Layout(src.dims, plain(len(src.dims)))
-    between = MemoryDesc(src.dims, src.dtype, row_major), MemoryDesc(dst.dims, dst.dtype, row_major)
+    between = src.with_layout(row_major), dst.with_layout(row_major)
     ways = [(src, dst), (between[0], dst), (src, between[1]), between]
     for start, end in ways:
         try:
             views_of_both = apart(start, rows, size, True), apart(end, size, rows, False)
-        except LayoutError:
+            draft = Draft()
+            read = draft.read(src, start, source, "unshuffled")
+            draft.reorder(*views_of_both, read, draft.write(dst, end, target, "shuffled"))
+        except (LayoutError, Impossible):
             continue
-        steps: list[Step | None] = []
-        scratch = {}
-        at = [source, target]
-        if start is not src:
-            steps.append(reorder_step(src, start, source, "unshuffled"))
-            at[0], scratch["unshuffled"] = "unshuffled", start.required_bytes
-        if end is not dst:
-            at[1], scratch["shuffled"] = "shuffled", end.required_bytes
-        elif dst.layout.has_padding:
-            steps.append(zeros_step(dst, target))
-        steps.append(reorder_step(*views_of_both, at[0], at[1]))
-        if end is not dst:
-            steps.append(reorder_step(end, dst, "shuffled", target))
-        whole = [step for step in steps if step is not None]
-        if len(whole) == len(steps):
-            note = "a reorder of views" + "".join(f", {name} in row-major order" for name in scratch)
-            return Program(tuple(whole), scratch, note=note)
+        note = "a reorder of views" + "".join(f", {name} in row-major order" for name in draft.scratch)
+        return draft.program(note)
     return None

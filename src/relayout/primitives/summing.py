@@ -7,6 +7,7 @@ layouts have no neighbours in common, operands are reordered first.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from relayout.forking import locked
 from relayout.layout.dense import dense_like
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
-from relayout.primitives.lowering import reorder_step
+from relayout.primitives.drafting import Draft, if_possible, kernel_of, kernel_step
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ MANY_TASKS = 16  # the same for those that the L2 cache does not hold
 
 
 @locked
+@if_possible
 def sums(
     src: MemoryDesc,
     axes: Sequence[int],
@@ -60,10 +62,7 @@ def sums(
     scale : bool
         Whether there is a scale in the coefficients.
     """
-    from relayout.environment import LOADED
-    from relayout.jit.compile import Module, recalled
     from relayout.kernels.reduce.sums import ENTRY, MERGE, Merged, merge, module, planned
-    from relayout.primitives.combining import combining_step
     from relayout.targets.machine import host
 
     machine = host()
@@ -71,8 +70,6 @@ def sums(
     row_major = Layout(src.dims, plain(len(src.dims)))
     names = {"src": src, "diff_dst": diff_dst, "workspace": workspace}
     given = {name: desc for name, desc in names.items() if desc is not None}
-    steps: list[Step | None] = []
-    scratch: dict[str, int] = {}
     for seen in (given, _as(given, dense_like(src.layout)), _as(given, row_major)):
         tables = {"mean": mean[1] if mean else None, "factor": factor[1] if factor else None}
         found = planned(
@@ -88,33 +85,25 @@ def sums(
             break
     if found is None:
         return None
-    at = {name: name for name in given}
-    for name, desc in seen.items():
-        if desc is not given[name]:
-            at[name] = f"{name} in order"
-            steps.append(reorder_step(given[name], desc, name, at[name]))
-            scratch[at[name]] = desc.required_bytes
+    draft = Draft()
+    at = {name: draft.read(given[name], desc, name, f"{name} in order") for name, desc in seen.items()}
     rows = prod(size for axis, size in enumerate(src.dims) if axis not in axes)
-    for name in ("part one", "part two"):
-        scratch[name] = 4 * found.count * rows
+    parts = [draft.room(name, 4 * found.count * rows) for name in ("part one", "part two")]
     size = sum(desc.nbytes for desc in seen.values())
     last = at.get("diff_dst", at["src"])
-    one = combining_step(
-        ("sums", found), ENTRY, lambda machine: module(found, machine), at["src"], last, size
-    )
-    tables_read = [pair[0] for pair in (mean, factor) if pair is not None]
-    read = [*([at["workspace"]] if workspace is not None else []), *tables_read]
-    steps.append(one._replace(operands=(*read, "part one", "part two")))
+    read = [
+        *([at["workspace"]] if workspace is not None else []),
+        *(pair[0] for pair in (mean, factor) if pair),
+    ]
+    key = "sums", found
+    write = partial(module, found)
+    draft.add(kernel_step(key, ENTRY, write, at["src"], last, size, (*read, *parts)))
     what = Merged(rows, found.parts, diff_dst is None, epsilon, scale, len(outputs) > 2)
-    kernels, _ = recalled(repr(what), LOADED, lambda: Module(merge(what, machine), [MERGE]), machine)
     vectors = [*["variance"] * (epsilon is not None), *["scale"] * scale]
-    targets = [name or f"unused {k}" for k, name in enumerate(outputs)]
-    scratch |= {name: 4 * rows for name in targets if name.startswith("unused")}
-    steps.append(Step(kernels[0], "part one", targets[0], ("part one", "part two", *vectors, *targets)))
-    if any(step is None for step in steps):
-        return None
-    whole = tuple(step for step in steps if step is not None)
-    return Program(whole, scratch, note=f"sums in {found.count} parts, {found.lanes(machine)} lanes")
+    targets = [name or draft.room(f"unused {k}", 4 * rows) for k, name in enumerate(outputs)]
+    kernel = kernel_of(what, MERGE, partial(merge, what))
+    draft.add(Step(kernel, parts[0], targets[0], (*parts, *vectors, *targets)))
+    return draft.program(f"sums in {found.count} parts, {found.lanes(machine)} lanes")
 
 
 @locked
@@ -155,6 +144,6 @@ def stays(rows: Rows, vectors: int, size: int, again: int) -> bool:
 def _as(given: dict[str, MemoryDesc], layout: Layout) -> dict[str, MemoryDesc]:
     """Descriptors in one layout; those that lie so already stay as they are."""
     return {
-        name: desc if desc.layout.same_bytes(layout) else MemoryDesc(desc.dims, desc.dtype, layout)
+        name: desc if desc.layout.same_bytes(layout) else desc.with_layout(layout)
         for name, desc in given.items()
     }

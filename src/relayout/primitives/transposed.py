@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relayout.errors import LayoutError
 from relayout.forking import locked
@@ -35,16 +35,15 @@ from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
 from relayout.ops.post_ops import BinaryOp, PostOp
-from relayout.primitives.lowering import elementwise, joined, renamed, reorder_step, zeros_step
-from relayout.primitives.products import MEASURABLE, Lowered, Products, Ways, products, ways, weights_format
-from relayout.primitives.program import Program, Step
-from relayout.records import replace
+from relayout.primitives.drafting import Draft, if_possible
+from relayout.primitives.lowering import elementwise
+from relayout.primitives.products import Products, Ways, WeightedSums, products, ways, weights_format
+from relayout.primitives.program import Program
+from relayout.primitives.trials import Compiled
 
 if TYPE_CHECKING:
-    from relayout.kernels.conv.geometry import Geometry
     from relayout.layout.layout import Layout
     from relayout.ops.expressions import Expression
-    from relayout.runtime.tuning import Trial
     from relayout.targets.machine import Machine
 
 __all__ = ["MOST_PHASES", "Phase", "Transposed", "exchanged", "phases"]
@@ -128,23 +127,12 @@ def _pieces(axes: list[list[Phase]], cuts: tuple[tuple[int, int], ...] = ()) -> 
 
 
 @dataclass(frozen=True)
-class Transposed:
+class Transposed(WeightedSums):
     """A transposed convolution.
 
-    Source and destination have the axes batch, channels and up to three spatial ones; the weights those of
-    :class:`~relayout.primitives.products.Products`, its own output channels first. Strides, dilation and
-    padding of the geometry are those of the convolution that this is the transpose of; all other sizes are
-    those of this one.
+    Strides, dilation and padding of the geometry are those of the convolution that this is the transpose of;
+    all other sizes are those of this one.
     """
-
-    geometry: Geometry
-    src: MemoryDesc
-    weights: MemoryDesc
-    dst: MemoryDesc
-    bias: MemoryDesc | None = None
-    scale: MemoryDesc | None = None
-    grouped: bool = False
-    post_ops: tuple[PostOp, ...] = ()
 
     def __str__(self) -> str:
         g = self.geometry
@@ -154,32 +142,39 @@ class Transposed:
         return ", ".join([*words, *map(str, self.post_ops)])
 
     def fusable(self) -> int:
-        """How many of the post-ops, from the first on, the kernels of all phases can do."""
+        """Those that the kernels of all phases can do."""
         found = _parts(self)
         return min((one.fusable() for one in found.products), default=len(self.post_ops)) if found else 0
 
     @locked
-    def lowered(self, schedule: str = "") -> Joint | None:
-        """Its program by the schedules that print so, else by the estimates; None: there are no kernels."""
+    def lowered(self, schedule: str = "") -> Compiled | None:
+        """Its program by the schedules of all phases."""
         from relayout.runtime import threads
         from relayout.targets.machine import host
 
         return _lowered(self, schedule, host(), threads.count())
 
-    @locked
-    def trial(self) -> Trial[str, Joint] | None:
-        """The contest among its schedules; None where there is one, or too little to do."""
-        from relayout.environment import effort
-        from relayout.runtime import threads
+    @property
+    def problem(self) -> str:
+        """All that there is to say of it."""
+        return str(self)
 
-        if effort() != "measure" or len(_schedules(self)) < 2:
-            return None
+    def schedules(self) -> tuple[list[str], float]:
+        """Those of all phases, the best of each first."""
         seconds = sum(found.candidates[0].cost for found in _ways(self) or ())
-        return None if seconds < MEASURABLE else _trial(self, threads.count())
+        return ["; ".join(one) for one in _schedules(self)], seconds
+
+    def compiled(self, schedule: str) -> Compiled | None:
+        """Its program by one of them."""
+        return self.lowered(schedule)
+
+    def _as_products(self, **changes: Any) -> Products:
+        """A convolution with the same source, weights and all that comes along, but for some changes."""
+        return Products(**(vars(self) | changes))
 
     @locked
     def estimate(self) -> tuple[float, str] | None:
-        """About how many seconds it takes, and how it is done; None where there are no kernels."""
+        """The sum over all phases, with what is packed and filled besides."""
         from relayout.kernels.conv.cost import FACTS
         from relayout.reorder.predict import seconds_to_move
         from relayout.runtime.clock import cycles_per_second
@@ -204,7 +199,7 @@ def exchanged(weights: MemoryDesc, grouped: bool) -> MemoryDesc:
         *front, o, i = weights.dims[: first + 2]
         return MemoryDesc((*front, i, o, *weights.dims[first + 2 :]), weights.dtype, any_format)
     layout = views.transpose(weights.layout, first, first + 1).with_roles(None)
-    return MemoryDesc(layout.dims, weights.dtype, layout)
+    return weights.with_layout(layout)
 
 
 # -- parts --------------------------------------------------------------------------------------------------
@@ -277,15 +272,9 @@ def _at_once(made: Transposed, weights: MemoryDesc) -> Products | None:
         return None
     reach = zip(g.kernel, g.dilation, g.padding, strict=True)
     d, h, w = ((taps - 1) * apart - front for taps, apart, front in reach)
-    one = Products(
-        g._replace(strides=(1, 1, 1), padding=(d, h, w), gaps=g.strides),
-        made.src,
-        MemoryDesc(filters.dims, weights.dtype, filters),
-        made.dst,
-        made.bias,
-        made.scale,
-        made.grouped,
-        made.post_ops,
+    one = made._as_products(
+        geometry=g._replace(strides=(1, 1, 1), padding=(d, h, w), gaps=g.strides),
+        weights=weights.with_layout(filters),
     )
     found = ways(one)
     return None if found is None or found.packed else one
@@ -317,15 +306,12 @@ def _phase(made: Transposed, weights: MemoryDesc, piece: Piece, dst: MemoryDesc)
         dilation=in_three([one.dilation for one in piece.phases]),
         padding=in_three([one.padding for one in piece.phases], 0),
     )
-    return Products(
-        geometry,
-        MemoryDesc(source.dims, made.src.dtype, source),
-        MemoryDesc(filters.dims, weights.dtype, filters),
-        dst,
-        made.bias,
-        made.scale,
-        made.grouped,
-        _ops(made, piece.cuts),
+    return made._as_products(
+        geometry=geometry,
+        src=made.src.with_layout(source),
+        weights=weights.with_layout(filters),
+        dst=dst,
+        post_ops=_ops(made, piece.cuts),
     )
 
 
@@ -335,7 +321,7 @@ def _cut(desc: MemoryDesc, cuts: tuple[tuple[int, int], ...]) -> MemoryDesc:
     for axis, (first, step) in enumerate(cuts, 2):
         if layout.dims[axis] > 1:
             layout = views.slice_axis(layout, axis, first, None, step)
-    return desc if layout is desc.layout else MemoryDesc(layout.dims, desc.dtype, layout)
+    return desc if layout is desc.layout else desc.with_layout(layout)
 
 
 def _ops(made: Transposed, cuts: tuple[tuple[int, int], ...]) -> tuple[PostOp, ...]:
@@ -347,21 +333,6 @@ def _ops(made: Transposed, cuts: tuple[tuple[int, int], ...]) -> tuple[PostOp, .
 
 
 # -- programs -----------------------------------------------------------------------------------------------
-
-
-class Joint(NamedTuple):
-    """A transposed convolution as a program."""
-
-    parts: tuple[Lowered, ...]
-    program: Program
-    note: str
-
-    def __str__(self) -> str:
-        return self.note
-
-    def own(self) -> Program:
-        """The program for one primitive, with scratch of its own, which goes when the primitive goes."""
-        return replace(self.program, note=self.note)
 
 
 @locked
@@ -384,18 +355,10 @@ def _schedules(made: Transposed) -> list[tuple[str, ...]]:
     ]
 
 
-@lru_cache(maxsize=512)
-@locked
-def _trial(made: Transposed, many: int) -> Trial[str, Joint]:
-    from relayout.runtime.tuning import Trial, here
-
-    listed = ["; ".join(one) for one in _schedules(made)]
-    return Trial(f"{made} {here(many)}", lambda: listed, made.lowered, many)
-
-
 @lru_cache(maxsize=1024)
 @locked
-def _lowered(made: Transposed, schedule: str, machine: Machine, many: int) -> Joint | None:
+@if_possible
+def _lowered(made: Transposed, schedule: str, machine: Machine, many: int) -> Compiled | None:
     """The program of all parts; ``machine`` and ``many`` are what it is made for."""
     found = _parts(made)
     if found is None:
@@ -405,35 +368,21 @@ def _lowered(made: Transposed, schedule: str, machine: Machine, many: int) -> Jo
     if len(chosen) != len(found.products):
         return None
     parts = [products(one, text) for one, text in zip(found.products, chosen, strict=True)]
-    first: list[Program | None] = []
+    draft, names = Draft(), {}
     rooms = zip(made.dst.dims[2:], made.dst.layout.padded_dims[2:], strict=True)
     if any(size < room for size, room in rooms):  # which no view has any more
-        first.append(_alone(zeros_step(made.dst, "dst")))
+        draft.zeros(made.dst, "dst")
     if found.weights is not None:
-        first.append(_alone(reorder_step(made.weights, found.weights, "weights", WEIGHTS), found.packed))
-    several = [None if one is None else _reading(one.program, found.weights is not None) for one in parts]
-    fills = [_filled(made, one) for one in found.fills]
-    program = joined(*first, *fills, *several)
-    if program is None:
-        return None
-    words = [f"weights reordered to {one.format} in each call" for one in (found.weights,) if one]
+        names["weights"] = draft.read(made.weights, found.weights, "weights", "weights of all phases")
+    for fill in found.fills:
+        draft.append(_filled(made, fill))
+    for one in parts:
+        draft.append(None if one is None else one.program, names)
+    words = [f"weights reordered to {found.weights.format} in each call"] if found.weights is not None else []
     words += [f"{len(parts)} phases"] * (len(parts) > 1)
-    words += [f"{len(fills)} without taps"] * (len(fills) > 0)
+    words += [f"{len(found.fills)} without taps"] * (len(found.fills) > 0)
     notes = "; ".join(dict.fromkeys(map(str, parts)))
-    return Joint(tuple(one for one in parts if one is not None), program, ", ".join([*words, notes]))
-
-
-WEIGHTS = "weights of all phases"
-"""Scratch."""
-
-
-def _alone(step: Step | None, packed: int = 0) -> Program | None:
-    return None if step is None else Program((step,), {WEIGHTS: packed} if packed else {})
-
-
-def _reading(program: Program, packed: bool) -> Program:
-    """A phase that reads weights from scratch, where they are packed for all."""
-    return renamed(program, {"weights": WEIGHTS}) if packed else program
+    return Compiled(draft.program(", ".join([*words, notes])))
 
 
 @locked
@@ -446,7 +395,7 @@ def _filled(made: Transposed, fill: Fill) -> Program | None:
             for _ in fill.dst.dims[2:]:
                 layout = views.unsqueeze(layout, len(layout.dims))
             layout = views.unsqueeze(layout, 0)
-            operands[name] = MemoryDesc(layout.dims, desc.dtype, layout)
+            operands[name] = desc.with_layout(layout)
     return elementwise(fill.dst, operands, _of_nothing(tuple(operands)), post_ops=fill.post_ops)
 
 

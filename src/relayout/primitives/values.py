@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.errors import LayoutError, counted
 from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives.primitive import Primitive
 from relayout.tensor import Tensor
 
-__all__ = ["Memories", "Node", "Nodes", "Value", "bound", "origin", "signature"]
+__all__ = ["Memories", "Node", "Nodes", "Value", "origin", "signature"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,25 +133,3 @@ def signature(inputs: Sequence[Value], outputs: Sequence[Value], steps: int) -> 
         return ", ".join(f"{value.name} {value.desc}" for value in values) or "nothing"
 
     return f"{side(inputs)} -> {side(outputs)}, steps: {steps}"
-
-
-def bound(
-    names: Sequence[str], given: Sequence[Any], named: Mapping[str, Any], what: str = "the sequence"
-) -> list[Any]:
-    """What was given for each input, by place or by name; ``what`` takes them, for errors.
-
-    >>> bound(("x", "y"), (1,), {"y": 2})
-    [1, 2]
-    """
-    if len(given) > len(names):
-        raise LayoutError(f"{what} takes {', '.join(names)}; got {counted(len(given), 'tensor')}")
-    found = dict(zip(names, given, strict=False))
-    for name, data in named.items():
-        if name not in names or name in found:
-            why = "was given twice" if name in found else f"is none of {', '.join(names)}"
-            raise LayoutError(f"the input {name!r} {why}")
-        found[name] = data
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise LayoutError(f"{what} needs {', '.join(missing)}")
-    return [found[name] for name in names]

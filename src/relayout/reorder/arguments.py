@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, counted
 from relayout.exchange import pytorch
 from relayout.forking import lock
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
 from relayout.tensor import Tensor, as_bytes, check_addresses, located, of_torch, same_bytes, tensor
 
-__all__ = ["Argument", "check_apart", "check_out", "span_of"]
+__all__ = ["Argument", "bound", "check_apart", "check_out", "span_of"]
 
 
 class Argument:
@@ -116,6 +116,26 @@ class Argument:
         if writing and not data.flags.writeable:
             raise LayoutError(f"{self.label} {desc} is written, but its buffer is read-only")
         return data, at
+
+
+def bound(names: Sequence[str], given: Sequence[Any], named: Mapping[str, Any], what: str) -> list[Any]:
+    """What was given for each of some inputs, by place or by name; ``what`` takes them, for errors.
+
+    >>> bound(("x", "y"), (1,), {"y": 2}, "the sequence")
+    [1, 2]
+    """
+    if len(given) > len(names):
+        raise LayoutError(f"{what} takes {', '.join(names)}; got {counted(len(given), 'tensor')}")
+    found = dict(zip(names, given, strict=False))
+    for name, data in named.items():
+        if name not in names or name in found:
+            why = "was given twice" if name in found else f"is none of {', '.join(names)}"
+            raise LayoutError(f"{what}: the argument {name!r} {why}")
+        found[name] = data
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise LayoutError(f"{what} needs {', '.join(missing)}")
+    return [found[name] for name in names]
 
 
 def check_apart(

@@ -15,8 +15,8 @@ from relayout.graph.arrays import checked_inputs, from_tensor, stored
 from relayout.graph.graph import Array, Graph, Value
 from relayout.graph.step import Step, compiled_step, planned_step
 from relayout.graph.training_form import STEP
-from relayout.primitives.values import bound
 from relayout.reorder import reorder
+from relayout.reorder.arguments import bound
 from relayout.tensor import Tensor, allocate
 from relayout.training import kept
 from relayout.training.optimizers import Optimizer

@@ -26,6 +26,7 @@ __all__ = [
     "few_borders",
     "in_three",
     "is_spread",
+    "lane_patterns",
     "rows_have_taps",
     "share_inside",
     "spans",
@@ -122,6 +123,17 @@ def is_spread(geometry: Geometry, lanes: int) -> bool:
     outputs = geometry.outputs
     few = geometry.groups > 1 and 0 < outputs < lanes and lanes % outputs == 0
     return few and geometry.inputs <= outputs and not geometry.apart
+
+
+def lane_patterns(geometry: Geometry, lanes: int) -> tuple[tuple[int, ...], ...]:
+    """For each input channel of a group, which lane of the loaded channels each lane takes.
+
+    None where all lanes are of one group: then an element of the source is in all of them.
+    """
+    per, inputs = geometry.outputs, geometry.inputs
+    if not is_spread(geometry, lanes):
+        return ()
+    return tuple(tuple(lane // per * inputs + k for lane in range(lanes)) for k in range(inputs))
 
 
 class Span(NamedTuple):

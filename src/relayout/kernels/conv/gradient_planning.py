@@ -20,7 +20,7 @@ from math import ceil, prod
 from typing import NamedTuple
 
 from relayout.ir.vectors import Piece
-from relayout.kernels.conv.geometry import Geometry, is_spread
+from relayout.kernels.conv.geometry import Geometry, is_spread, lane_patterns
 from relayout.kernels.conv.gradient import (
     PRODUCTS,
     Dim,
@@ -183,10 +183,6 @@ def _plans(problem: _Problem, gathers: bool, packs: bool | None, ahead: bool) ->
         partial = any(len(pieces) > 1 for kind in found.outputs for pieces in kind.pieces)
         packs = problem.dst.dtype.name != "f32"
         packs = packs or (reused >= LEAST_REUSE and (last.dst >= FAR_PIXELS or partial))
-    patterns: tuple[tuple[int, ...], ...] = ()
-    if problem.spread:
-        per, each = geometry.outputs, geometry.inputs
-        patterns = tuple(tuple(lane // per * each + k for lane in range(lanes)) for k in range(each))
     rows = geometry.inputs // lanes
     even = geometry.groups == 1 and read.channels[-1].extent * rows == geometry.inputs == rows * lanes
     taps = geometry.taps // (geometry.kernel[2] if problem.row else 1)
@@ -205,7 +201,7 @@ def _plans(problem: _Problem, gathers: bool, packs: bool | None, ahead: bool) ->
         inputs=tuple(found.inputs),
         tiles=tuple(found.tiles),
         filters=tuple(found.filters),
-        spread=patterns,
+        spread=lane_patterns(geometry, lanes),
         step=problem.weights.inputs[0].stride,
         packs=packs,
         gathers=gathers,

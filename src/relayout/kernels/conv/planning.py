@@ -17,7 +17,7 @@ from relayout.ir.vectors import Piece, pieces_of
 from relayout.kernels.conv.arithmetic import FLOATS, Arithmetic, Zeros
 from relayout.kernels.conv.cost import FACTS
 from relayout.kernels.conv.direct import Block, Cut, Direct, Group, Packing, Place
-from relayout.kernels.conv.geometry import Geometry, few_borders, is_spread, rows_have_taps
+from relayout.kernels.conv.geometry import Geometry, few_borders, is_spread, lane_patterns, rows_have_taps
 from relayout.kernels.conv.sides import Side, pieces_at, places_of, side_of
 from relayout.kernels.conv.tile import WORD, lanes_of, registers_of
 from relayout.kernels.conv.weights import Weights, in_steps, weights_of
@@ -119,7 +119,7 @@ def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
                     found,
                     (),
                     _taps_of_a_row(geometry, step, found) if together else ((0, 0),),
-                    _patterns(geometry, lanes) if spread else (),
+                    lane_patterns(geometry, lanes),
                     places_of(found.inputs, geometry.inputs) if spread else (),
                     *cut,
                     dims,
@@ -176,12 +176,6 @@ def _collides(side: Side, geometry: Geometry, arithmetic: Arithmetic) -> bool:
     """Whether pixels that were picked out lie so far apart that all fall into one set of the L1 cache."""
     step = side.steps[2] if side.is_plain else 0
     return step > geometry.groups * geometry.inputs * arithmetic.element and step % FACTS.apart == 0
-
-
-def _patterns(geometry: Geometry, lanes: int) -> tuple[tuple[int, ...], ...]:
-    """For each input channel of a group, which lane of the loaded channels each lane takes."""
-    per, inputs = geometry.outputs, geometry.inputs
-    return tuple(tuple(lane // per * inputs + k for lane in range(lanes)) for k in range(inputs))
 
 
 @lru_cache(maxsize=512)  # the formats of a network are tried with any number of vectors, and written anyhow

@@ -19,7 +19,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.digits import digit_sum
 from relayout.layout.layout import Digit
 
-__all__ = ["LEAST", "Side", "offset_code", "pieces_at", "places_of", "side_of"]
+__all__ = ["LEAST", "Side", "digits_of", "offset_code", "pieces_at", "places_of", "side_of"]
 
 LEAST = 4  # lanes that must lie together to be loaded or stored as a vector
 
@@ -48,21 +48,27 @@ class Side(NamedTuple):
         return d, h, w
 
 
+def digits_of(desc: MemoryDesc) -> list[tuple[Digit, ...]] | None:
+    """The digits of all axes, strides in bytes; None where axes are fused."""
+    layout, size = desc.layout, desc.dtype.bits // 8
+    if any(len(term) != 1 for term in layout.terms):
+        return None
+    found = {
+        term[0]: tuple(Digit(d.weight, d.extent, d.stride * size) for d in ladder)
+        for term, ladder in zip(layout.terms, layout.ladders, strict=True)
+    }
+    return [found[axis] for axis in range(layout.rank)]
+
+
 def side_of(desc: MemoryDesc) -> Side | None:
     """A tensor whose axes are batch, channels and up to three spatial ones; None where axes are fused."""
-    layout = desc.layout
-    if any(len(term) != 1 for term in layout.terms) or desc.dtype.bits % 8:
+    digits = digits_of(desc)
+    if digits is None or desc.dtype.bits % 8:
         return None
-    size = desc.dtype.bits // 8
-    ladders = {term[0]: ladder for term, ladder in zip(layout.terms, layout.ladders, strict=True)}
-    digits = {
-        axis: tuple(Digit(d.weight, d.extent, d.stride * size) for d in ladder)
-        for axis, ladder in ladders.items()
-    }
-    batch, channels, *spatial = (digits[axis] for axis in range(layout.rank))
+    layout, (batch, channels, *spatial) = desc.layout, digits
     one = (Digit(1, 1, 0),)
     return Side(
-        layout.offset0 * size,
+        layout.offset0 * desc.dtype.bits // 8,
         batch,
         channels,
         (*(one for _ in range(3 - len(spatial))), *spatial),

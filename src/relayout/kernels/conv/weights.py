@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.geometry import Geometry, is_spread
-from relayout.kernels.conv.sides import places_of
+from relayout.kernels.conv.sides import digits_of, places_of
 from relayout.kernels.conv.tile import lanes_of
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
@@ -74,15 +74,9 @@ def weights_of(
 
     ``grouped`` says that their first axis is that of groups.
     """
-    layout = desc.layout
-    if any(len(term) != 1 for term in layout.terms):
+    layout, size, ladders = desc.layout, desc.dtype.bits // 8, digits_of(desc)
+    if ladders is None:
         return None
-    size = desc.dtype.bits // 8
-    found = {
-        term[0]: tuple(Digit(d.weight, d.extent, d.stride * size) for d in ladder)
-        for term, ladder in zip(layout.terms, layout.ladders, strict=True)
-    }
-    ladders = [found[axis] for axis in range(layout.rank)]
     rooms = list(layout.padded_dims)
     group = ladders.pop(0) if grouped else (Digit(1, 1, 0),)
     groups = rooms.pop(0) if grouped else 1

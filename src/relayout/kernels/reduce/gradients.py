@@ -21,12 +21,11 @@ from collections.abc import Sequence
 from relayout.dtypes import DType, dtype
 from relayout.ir import builder
 from relayout.ir import math as functions
-from relayout.ir.kernel import streaming
+from relayout.ir.kernel import operands, streaming
 from relayout.ir.lanes import Lanes, lanes_of
-from relayout.ir.types import PTR, Value
-from relayout.kernels.reduce.rows import Body, Lines, Rows, Values, Visit, lines, rows
+from relayout.ir.types import Value
+from relayout.kernels.reduce.rows import LEVEL, Lines, Rows, Values, Visit, lines, rows
 from relayout.kernels.reduce.space import contiguous
-from relayout.kernels.reduce.sums import table
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
 from relayout.records import dataclass, replace
@@ -36,7 +35,6 @@ __all__ = ["ENTRY", "Gradient", "GradientPlan", "module", "planned"]
 
 ENTRY = "gradient"
 UNROLL = 4  # vectors of one turn
-LEVEL = 64  # turns of a loop that are added up one by one
 F32, U8 = dtype("f32"), dtype("u8")
 
 
@@ -134,8 +132,7 @@ def module(made: GradientPlan, machine: Machine) -> str:
     levels = made.rows.in_levels(LEVEL, LEVEL * UNROLL * lanes)
 
     def write(f: builder.Function, past: bool) -> None:
-        src, dst, ops = f.arguments[:3]
-        pointers = [src, *(f.load(PTR, f.gep(ops, 8 * k), 8) for k in range(count)), dst]
+        pointers = [f["src"], *operands(f, count), f["dst"]]
         for found in lines(f, levels, pointers, lanes, UNROLL, together, 2 * UNROLL):
             found.tasks(_Passes(f, replace(made, stream=past), found).write)
 
@@ -171,19 +168,9 @@ class _Passes:
             passed = self.mask.load(visit.at[operand], n, visit.valid, 0.0)
             g = b.select(b.fcmp("une", passed, 0.0), g, 0.0)
             operand += 1
-        return b.fmul(g, table(self.table, visit, operand, n)) if self.what.scale else g
+        return b.fmul(g, self.lines.table(self.table, visit, operand, 0.0)) if self.what.scale else g
 
     # -- sums -----------------------------------------------------------------------------------------------
-
-    def _sums(self, at: Values, terms: int, body: Body) -> list[Values]:
-        """Sums of so many terms of each element, in all lanes of each row."""
-        b, found = self.b, self.lines
-
-        def together(one: Values, other: Values) -> Values:
-            return [b.fadd(x, y) for x, y in zip(one, other, strict=True)]
-
-        first = [[self.v.constant(0.0, found.count)] * terms for _ in range(found.slots)]
-        return found.combined(found.visit(at, first, body, together), together, lambda given: given)
 
     def _normalization(self, at: Values) -> None:
         b, what, found = self.b, self.what, self.lines
@@ -207,7 +194,7 @@ class _Passes:
             squares = b.fmuladd(g, d, given[-1])
             return [squares] if means is None else [b.fadd(given[0], g), squares]
 
-        sums = self._sums(at, 1 + what.mean, added)
+        sums = found.totals(at, 1 + what.mean, added)
         if what.sums:
             found.store(at, [one[0] for one in sums], 2)
             found.store(at, [b.fmul(one[-1], root) for one, root in zip(sums, roots, strict=True)], 1)
@@ -233,7 +220,7 @@ class _Passes:
             g = self._coming(visit)
             return [b.fadd(given[0], g) if log else b.fmuladd(g, self._source(visit), given[0])]
 
-        sums = self._sums(at, 1, added)
+        sums = found.totals(at, 1, added)
 
         def last(visit: Visit) -> None:
             g, y, [s] = self._coming(visit), self._source(visit), sums[visit.row]

@@ -30,10 +30,10 @@ from relayout.dtypes import DType, dtype
 from relayout.ir import builder
 from relayout.ir import math as functions
 from relayout.ir.conversions import flushed
-from relayout.ir.kernel import streaming
+from relayout.ir.kernel import operands, streaming
 from relayout.ir.lanes import Lanes, lanes_of
-from relayout.ir.types import FLOAT, I8, I64, PTR, Value, vector
-from relayout.kernels.reduce.rows import Lines, Rows, Values, Visit, lines, rows
+from relayout.ir.types import I8, I64, Value
+from relayout.kernels.reduce.rows import LEVEL, Lines, Rows, Values, Visit, lines, rows
 from relayout.kernels.reduce.space import contiguous
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
@@ -47,7 +47,6 @@ __all__ = ["ENTRY", "NormalizationPlan", "Normalized", "Passes", "module", "plan
 ENTRY = "normalization"
 UNROLL = {64: 8, 32: 4, 16: 4}  # vectors of one turn, by the bytes of a register
 WIDE = 4  # times as many where rows don't stay in the L1 cache
-LEVEL = 64  # turns of a loop that are added up one by one
 FAR = 16.0  # squared deviations between a pivot and the mean, from which on a better pivot is taken
 F32, BF16, U8 = map(dtype, ("f32", "bf16", "u8"))
 
@@ -142,8 +141,7 @@ def module(made: NormalizationPlan, machine: Machine) -> str:
     levels = made.rows.in_levels(LEVEL, LEVEL * unroll * lanes)
 
     def write(f: builder.Function, past: bool) -> None:
-        src, dst, ops = f.arguments[:3]
-        pointers = [src, *(f.load(PTR, f.gep(ops, 8 * k), 8) for k in range(count)), dst]
+        pointers = [f["src"], *operands(f, count), f["dst"]]
         for found in lines(f, levels, pointers, lanes, unroll, together, WIDE * unroll):
             found.tasks(Passes(f, replace(made, stream=past), found).write)
 
@@ -211,7 +209,7 @@ class Passes:
 
     def _statistics(self, at: Values, pivots: Values | None) -> list[Values]:
         """For each row: e, v, 1 / sqrt(v + epsilon) and -e / sqrt(v + epsilon); e is 0 without a pivot."""
-        b, v, n, found = self.b, self.v, self.lines.count, self.lines
+        b, v, n = self.b, self.v, self.lines.count
 
         def added(visit: Visit, given: Values) -> Values:
             d = self._difference(visit, pivots)
@@ -219,9 +217,6 @@ class Passes:
                 d = b.shuffle(d, [k if k < visit.valid else n for k in range(n)], 0.0)
             squares = b.fmuladd(d, d, given[-1])
             return [squares] if pivots is None else [b.fadd(given[0], d), squares]
-
-        def together(one: Values, other: Values) -> Values:
-            return [b.fadd(x, y) for x, y in zip(one, other, strict=True)]
 
         def finished(sums: Values) -> Values:
             square = b.fmul(sums[-1], 1 / self.size)
@@ -232,8 +227,7 @@ class Passes:
             factor = b.fdiv(1.0, functions.sqrt(b, b.fadd(square, self.what.epsilon)))
             return [e, square, factor, b.fneg(b.fmul(e, factor))]
 
-        first = [[v.constant(0.0, n)] * (1 if pivots is None else 2) for _ in range(found.slots)]
-        return found.combined(found.visit(at, first, added, together), together, finished)
+        return self.lines.totals(at, 1 if pivots is None else 2, added, finished)
 
     def _difference(self, visit: Visit, pivots: Values | None) -> Value:
         x = self.v.load(visit.at[0], self.lines.count, visit.valid)
@@ -248,7 +242,7 @@ class Passes:
             _, _, factor, rest = found[visit.row]
             y = self._difference(visit, pivots)
             y = b.fmul(y, factor) if pivots is None else b.fmuladd(y, factor, rest)
-            tables = [self._loaded(visit, k) for k in range(1, 1 + what.scale + what.shift)]
+            tables = [self.lines.table(self.table, visit, k) for k in range(1, 1 + what.scale + what.shift)]
             if what.scale and what.shift:
                 y = b.fmuladd(y, *tables)
             elif tables:
@@ -261,13 +255,6 @@ class Passes:
             self.v.store(visit.at[-1], y, visit.valid, self.stream)
 
         self.lines.revisit(at, last)
-
-    def _loaded(self, visit: Visit, operand: int) -> Value:
-        """A vector of a table."""
-        count = self.lines.count
-        if visit.steps[operand]:
-            return self.table.load(visit.at[operand], count, visit.valid)
-        return self.b.splat(self.b.load(vector(1, FLOAT), visit.at[operand]), count)
 
     def _write(self, at: Values, pivots: Values | None, found: list[Values]) -> None:
         """The statistics that are wanted."""

@@ -36,7 +36,8 @@ from typing import NamedTuple
 
 from relayout.ir.builder import Function
 from relayout.ir.kernel import digits, tasks
-from relayout.ir.types import FLOAT, Value, poison, vector
+from relayout.ir.lanes import Lanes
+from relayout.ir.types import FLOAT, Value, constant, poison, vector
 from relayout.ir.vectors import Piece, halves, load_pieces, pieces_of, store_pieces
 from relayout.kernels.reduce.space import contiguous, spaces
 from relayout.layout.layout import Layout
@@ -45,12 +46,13 @@ from relayout.loops.refine import refine
 from relayout.records import dataclass, replace
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Body", "Lines", "Rows", "Values", "Visit", "lines", "rows"]
+__all__ = ["LEVEL", "Body", "Lines", "Rows", "Values", "Visit", "lines", "rows"]
 
 NEAR = 256  # bytes from a row to the next that are fetched together
 MANY_SEGMENTS = 32  # of a row, for which they are combined in memory
 LONG_SEGMENT = 4  # vectors; less than a fifth of the lanes along a longer one is lost
 FEW_TASKS = 2  # for threads to share; before that vectors of a turn are not many
+LEVEL = 64  # turns of a loop that are added up one by one
 MANY_TERMS = 16  # of an inner loop, from which on it has a sum of its own
 
 Values = list[Value]
@@ -350,6 +352,27 @@ class Lines:
             begin = [self.b.gep(x, start) for x, start in zip(at, piece.starts, strict=True)]
             values = self._nest(piece, self._around(piece), begin, values, body)
         return self._apart(values)
+
+    def totals(
+        self, at: Values, terms: int, body: Body, finish: Callable[[Values], Values] = list
+    ) -> list[Values]:
+        """Sums of so many terms of each element, in all lanes of each row, and what is made of them.
+
+        The body adds the terms of a vector, in f32, to what it is given.
+        """
+
+        def together(one: Values, other: Values) -> Values:
+            return [self.b.fadd(x, y) for x, y in zip(one, other, strict=True)]
+
+        zero = constant(vector(self.count, FLOAT), 0.0)
+        found = self.visit(at, [[zero] * terms for _ in range(self.slots)], body, together)
+        return self.combined(found, together, finish)
+
+    def table(self, lanes: Lanes, visit: Visit, operand: int, filler: float | None = None) -> Value:
+        """A vector of a table, or its one element in all lanes."""
+        if visit.steps[operand]:
+            return lanes.load(visit.at[operand], self.count, visit.valid, filler)
+        return self.b.splat(self.b.load(vector(1, FLOAT), visit.at[operand]), self.count)
 
     def revisit(self, at: Values, body: Callable[[Visit], None]) -> None:
         """Call the body for all elements once more, parts that were visited last first: caches have them."""

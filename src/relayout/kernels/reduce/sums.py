@@ -25,11 +25,11 @@ from math import prod
 from relayout.dtypes import DType, dtype
 from relayout.ir import builder
 from relayout.ir import math as functions
-from relayout.ir.kernel import kernel
+from relayout.ir.kernel import kernel, operands
 from relayout.ir.lanes import Lanes, lanes_of
-from relayout.ir.types import FLOAT, PTR, Value, vector
+from relayout.ir.types import Value
 from relayout.kernels.reduce.normalization import NormalizationPlan, Normalized, Passes
-from relayout.kernels.reduce.rows import Lines, Rows, Values, Visit, lines, rows
+from relayout.kernels.reduce.rows import LEVEL, Lines, Rows, Values, Visit, lines, rows
 from relayout.kernels.reduce.space import contiguous
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
@@ -44,7 +44,6 @@ TASKS = 64  # that all parts together are about, for threads to share
 LEAST = 1 << 14  # bytes of the source in a part, at least
 VECTORS = 8  # of neighbouring rows that one task adds up: sums, means and what is loaded fit into registers
 UNROLL = 8  # vectors of one turn
-LEVEL = 64  # turns of a loop that are added up one by one
 F32 = dtype("f32")
 
 
@@ -209,9 +208,8 @@ def module(made: SumsPlan, machine: Machine) -> str:
     Its operands are all others but the source and what comes in, in their order.
     """
     f, lanes = kernel(ENTRY, machine), lanes_of(machine, made.src)
-    src, last, ops = f.arguments[:3]
     count = made.workspace + made.mean + made.factor + 2
-    pointers = [src, *(f.load(PTR, f.gep(ops, 8 * k), 8) for k in range(count)), last]
+    pointers = [f["src"], *operands(f, count), f["dst"]]
     for part in made.groups:
         together = max(1, UNROLL // 2 // -(-part.longest // lanes))
         levels = part.in_levels(LEVEL, LEVEL * UNROLL * lanes)
@@ -235,17 +233,13 @@ class _Sums:
 
     def write(self, at: Values) -> None:
         """A task."""
-        b, n, found = self.b, self.lines.count, self.lines
+        b, found = self.b, self.lines
 
         def added(visit: Visit, given: Values) -> Values:
             g, y = self._loaded(visit)
             return [b.fadd(given[0], g), b.fmuladd(g, y, given[1])]
 
-        def together(one: Values, other: Values) -> Values:
-            return [b.fadd(x, y) for x, y in zip(one, other, strict=True)]
-
-        first = [[self.v.constant(0.0, n)] * 2 for _ in range(found.slots)]
-        sums = found.combined(found.visit(at, first, added, together), together, lambda given: given)
+        sums = found.totals(at, 2, added)
         for k in range(2):
             found.store(at, [one[k] for one in sums], 2 - k)
 
@@ -259,18 +253,11 @@ class _Sums:
             g = b.select(b.fcmp("une", passed, 0.0), g, 0.0)
             operand += 1
         if made.mean:
-            x = b.fsub(x, table(self.table, visit, operand, n))
+            x = b.fsub(x, self.lines.table(self.table, visit, operand, 0.0))
             operand += 1
         if made.factor:
-            x = b.fmul(x, table(self.table, visit, operand, n))
+            x = b.fmul(x, self.lines.table(self.table, visit, operand, 0.0))
         return g, x
-
-
-def table(lanes: Lanes, visit: Visit, operand: int, count: int) -> Value:
-    """A vector of a table, or its one element in all lanes."""
-    if visit.steps[operand]:
-        return lanes.load(visit.at[operand], count, visit.valid, 0.0)
-    return lanes.b.splat(lanes.b.load(vector(1, FLOAT), visit.at[operand]), count)
 
 
 # -- parts together -----------------------------------------------------------------------------------------
@@ -307,7 +294,7 @@ def merge(made: Merged, machine: Machine) -> str:
     f, n = kernel(MERGE, machine), machine.vector // 4
     inputs = 2 + (made.epsilon is not None) + made.scale
     count = inputs + 2 + 3 * made.coefficients
-    at = [f.load(PTR, f.gep(f.arguments[2], 8 * k), 8) for k in range(count)]
+    at = operands(f, count)
     whole = made.rows // n
 
     def write(places: Values, valid: int) -> None:

@@ -36,6 +36,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward import normalization as ops
 from relayout.primitives.backward.normalizing import NormalizationBackward
 from relayout.primitives.batch_normalization import BatchNormalization, besides_channels, over_channels
+from relayout.primitives.drafting import joined
 
 if TYPE_CHECKING:
     from relayout.primitives.program import Program
@@ -107,7 +108,7 @@ class BatchNormalizationBackward(NormalizationBackward):
 
     @locked
     def _lower(self) -> Program | None:
-        from relayout.primitives.lowering import elementwise, joined
+        from relayout.primitives.lowering import elementwise
         from relayout.primitives.summing import sums
 
         if not self.use_global_stats and (program := self._in_cache()) is not None:
@@ -122,7 +123,7 @@ class BatchNormalizationBackward(NormalizationBackward):
         steps: list[Program | None] = []
         if any(outputs) or not what.use_global_stats:
             plain = {
-                name: MemoryDesc(dims, self.descs[name].dtype, self.descs[name].layout.with_roles(None))
+                name: self.descs[name].with_layout(self.descs[name].layout.with_roles(None))
                 for name in ("src", *operands)
             }
             steps.append(
@@ -146,12 +147,9 @@ class BatchNormalizationBackward(NormalizationBackward):
             operands |= {"src": self.src, "mean": each, "first sum": each, "second sum": each}
         operands["factor"] = each
         steps.append(elementwise(self.diff_src, operands, what.result, target="diff_src"))
-        program = joined(*steps, note="")
-        if program is not None:
-            program.note = ", then ".join(filter(None, [steps[0].note if steps[0] else "", "one pass"]))
-            more = dict.fromkeys(("first sum", "second sum", "factor"), vector.nbytes)
-            program.scratch = {**program.scratch, **more}
-        return program
+        note = ", then ".join(filter(None, [steps[0].note if steps[0] else "", "one pass"]))
+        more = dict.fromkeys(("first sum", "second sum", "factor"), vector.nbytes)
+        return joined(*steps, note=note, scratch=more)
 
     @locked
     def _in_cache(self) -> Program | None:
@@ -166,8 +164,7 @@ class BatchNormalizationBackward(NormalizationBackward):
         what = Gradient("normalization", self.epsilon, mean=True, workspace=masked, factor=scaled, sums=True)
         names = ("src", "diff_dst", *["workspace"] * masked, "diff_src")
         seen = {
-            name: MemoryDesc(dims, self.descs[name].dtype, self.descs[name].layout.with_roles(None))
-            for name in names
+            name: self.descs[name].with_layout(self.descs[name].layout.with_roles(None)) for name in names
         }
         sums = [name if name in self.outputs else f"unused {name}" for name in ("diff_shift", "diff_scale")]
         of_rows = ["mean", "variance", *["scale"] * scaled, *sums]

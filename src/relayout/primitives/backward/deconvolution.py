@@ -15,7 +15,7 @@ from relayout.ops.formats import with_formats
 from relayout.primitives.backward.convolution import EXCHANGED, DataGradient
 from relayout.primitives.backward.weights import Gradient, WeightsBackward, weights_gradient, weights_written
 from relayout.primitives.deconvolution import Deconvolution
-from relayout.primitives.lowering import renamed
+from relayout.primitives.drafting import renamed
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.products import Products
 from relayout.primitives.program import Program

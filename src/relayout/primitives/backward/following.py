@@ -21,7 +21,7 @@ def followed(near: MemoryDesc, desc: MemoryDesc) -> MemoryDesc:
     MemoryDesc('bf16:nChw8c:2x8x9x9')
     """
     if desc.layout is None and near.format is None:
-        return MemoryDesc(desc.dims, desc.dtype, resized_like(near.layout, desc.dims))
+        return desc.with_layout(resized_like(near.layout, desc.dims))
     return following(near, desc)
 
 

@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any
 from relayout.errors import LayoutError
 from relayout.kernels.conv.geometry import Geometry
 from relayout.layout import views
+from relayout.layout.dense import CHANNELS_LAST
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import Layout, plain
 from relayout.ops.backward import inner_product as ops
 from relayout.ops.formats import with_formats
 from relayout.primitives.backward.base import Backward
 from relayout.primitives.backward.weights import Gradient, WeightsBackward, check_floats
+from relayout.primitives.drafting import Draft, if_possible
 from relayout.primitives.inner_product import InnerProduct
 from relayout.primitives.products import Products, weights_format
-from relayout.primitives.several import Impossible, Steps
+from relayout.primitives.several import assembled
 
 if TYPE_CHECKING:
     from relayout.primitives.program import Program
 
 __all__ = ["InnerProductBackwardData", "InnerProductBackwardWeights"]
-
-CHANNELS_LAST = {2: "nc", 3: "nwc", 4: "nhwc", 5: "ndhwc"}
 
 
 class InnerProductBackwardWeights(WeightsBackward):
@@ -120,33 +120,24 @@ class InnerProductBackwardData(Backward):
         diff_src = given.pop("diff_src")
         self._settle(ops.InnerProductBackwardData, given, {"diff_src": diff_src})
 
+    @if_possible
     def _lower(self) -> Program | None:
-        try:
-            return self._assembled(self._steps().assembled())
-        except Impossible:
-            return None
-
-    def _steps(self) -> Steps:
         """The product, between reorders of what is no matrix."""
-        weights, diff_src, order, out = self.weights, self.diff_src, _order(self.diff_src), Steps()
+        weights, diff_src, order, draft = self.weights, self.diff_src, _order(self.diff_src), Draft()
         names = {"src": "diff_dst", "weights": "weights", "dst": "diff_src"}
         target, filters = _as_rows(diff_src, order), _as_rows(weights, order)
         if filters is None:
-            moved = MemoryDesc(weights.dims, weights.dtype, _in_order(weights.dims, order))
+            moved = weights.with_layout(_in_order(weights.dims, order))
             filters = _as_rows(moved, order)
-            names["weights"] = out.room("filters", moved.nbytes)
-            out.reorder(weights, moved, "weights", "filters")
-        between = None
+            names["weights"] = draft.read(weights, moved, "weights", "filters")
         if target is None:
-            between = MemoryDesc(diff_src.dims, diff_src.dtype, _in_order(diff_src.dims, order))
+            between = diff_src.with_layout(_in_order(diff_src.dims, order))
             target = _as_rows(between, order)
-            names["dst"] = out.room("rows", between.nbytes)
+            names["dst"] = draft.write(diff_src, between, "diff_src", "rows")
         assert target is not None
         assert filters is not None
-        out.part(_products(self.diff_dst, filters, target), names)
-        if between is not None:
-            out.reorder(between, diff_src, "rows", "diff_src")
-        return out
+        draft.part(_products(self.diff_dst, filters, target), names)
+        return self._assembled(assembled(draft))
 
 
 def _products(diff_dst: MemoryDesc, weights: MemoryDesc, diff_src: MemoryDesc) -> Products:
@@ -187,13 +178,13 @@ def _as_rows(desc: MemoryDesc, order: tuple[int, ...]) -> MemoryDesc | None:
             return None
     if any(len(term) != 1 for term in layout.terms):
         return None
-    return MemoryDesc(layout.dims, desc.dtype, layout)
+    return desc.with_layout(layout)
 
 
 def _favourite(weights: MemoryDesc, diff_dst: MemoryDesc, diff_src: MemoryDesc) -> MemoryDesc:
     """Weights in the format that is read fastest; images of several pixels lie as those of the source."""
     if len(weights.dims) > 2:
-        return MemoryDesc(weights.dims, weights.dtype, _in_order(weights.dims, _order(diff_src)))
+        return weights.with_layout(_in_order(weights.dims, _order(diff_src)))
     n, outputs = diff_dst.dims
     inputs = prod(weights.dims[1:])
     free = MemoryDesc((inputs, outputs), weights.dtype, any_format)

@@ -25,7 +25,8 @@ from relayout.ops.expressions import Expression
 from relayout.ops.functions import Function
 from relayout.primitives.backward.base import Backward
 from relayout.primitives.backward.normalizing import gradients
-from relayout.primitives.lowering import elementwise, joined
+from relayout.primitives.drafting import joined
+from relayout.primitives.lowering import elementwise
 from relayout.primitives.lrn import LRN, in_f32, mean_around
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.program import Program

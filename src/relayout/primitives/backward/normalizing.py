@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
@@ -13,10 +13,12 @@ from relayout.ops.backward import normalization as ops
 from relayout.ops.operation import Operation
 from relayout.primitives.backward.base import Backward
 from relayout.primitives.backward.following import followed
-from relayout.primitives.lowering import reorder_step
+from relayout.primitives.drafting import Draft, if_possible
 from relayout.primitives.meaning import check_alike
-from relayout.primitives.normalizing import Normalization, from_statistics, of_rows, row_major, seen_as
-from relayout.primitives.program import Program
+from relayout.primitives.normalizing import Normalization, from_statistics, of_rows, row_major
+
+if TYPE_CHECKING:
+    from relayout.primitives.program import Program
 
 __all__ = ["NormalizationBackward", "RowsBackward", "gradients"]
 
@@ -88,34 +90,37 @@ class RowsBackward(NormalizationBackward):
         self._decide(self.means, given, diff_dst, diff_src, **forward.operation.attributes)
 
     @locked
+    @if_possible
     def _lower(self) -> Program | None:
         from relayout.kernels.reduce.gradients import Gradient
         from relayout.primitives.backward.rows import row_gradient
-        from relayout.primitives.lowering import elementwise, joined
+        from relayout.primitives.lowering import elementwise
         from relayout.primitives.summing import sums
 
         made = self.forward
-        seen = {name: seen_as(made._seen(self.descs[name].layout), self.descs[name]) for name in DATA}
+        seen = {name: self.descs[name].with_layout(made._seen(self.descs[name].layout)) for name in DATA}
         statistics, src = of_rows(made, seen["src"]), seen["src"]
         given = [name for name in ("mean", "variance") if name in self.inputs]
         scale = None
         if "scale" in self.inputs:
-            scale = seen_as(made._seen_table(self.scale.layout), self.scale)
+            scale = self.scale.with_layout(made._seen_table(self.scale.layout))
         what = Gradient("normalization", made.operation.epsilon, "mean" in given, scale is not None)
         if made.operation.use_global_stats:
             vectors = made._vectors([name for name in self.inputs if name == "scale"])
-            programs = [from_statistics(("diff_dst", self.diff_dst), ("diff_src", self.diff_src), vectors)]
+            first = from_statistics(("diff_dst", self.diff_dst), ("diff_src", self.diff_src), vectors)
         else:
-            programs = [row_gradient(what, seen, made.axes, scale, [(name, statistics) for name in given])]
+            first = row_gradient(what, seen, made.axes, scale, [(name, statistics) for name in given])
+        draft = Draft()
+        draft.append(first)
         wanted = {"diff_scale": "diff_scale" in self.outputs, "diff_shift": "diff_shift" in self.outputs}
         if any(wanted.values()):
             dense = MemoryDesc((prod(self.variance.dims),), "f32", "a")
             factor = ops.root(made.operation.epsilon)
-            programs.append(elementwise(dense, {"variance": dense}, factor, target="factor"))
+            draft.append(elementwise(dense, {"variance": dense}, factor, target="factor"))
             table = made._seen_table(row_major(made.operation.table))
             over = tuple(axis for axis, size in enumerate(table.dims) if size == 1)
             buffers = {"diff_shift": "sum", "diff_scale": "sum of products"}
-            programs.append(
+            draft.append(
                 sums(
                     src,
                     over,
@@ -125,16 +130,10 @@ class RowsBackward(NormalizationBackward):
                     factor=("factor", statistics),
                 )
             )
-            scratch = {"factor": dense.nbytes}
+            draft.room("factor", dense.nbytes)
             for name, buffer in buffers.items():
                 if wanted[name]:
                     desc = self.descs[name]
                     near = MemoryDesc(desc.dims, "f32", row_major(desc.dims))
-                    step = reorder_step(near, desc, buffer, name)
-                    scratch[buffer] = near.nbytes
-                    programs.append(step and Program((step,)))
-            first = programs[0]
-            if first is not None:
-                first.scratch = {**first.scratch, **scratch}
-        note = programs[0].note if programs[0] is not None else ""
-        return joined(*programs, note=note)
+                    draft.reorder(near, desc, draft.room(buffer, near.nbytes), name)
+        return draft.program(first.note if first is not None else "")

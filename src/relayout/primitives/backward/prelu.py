@@ -24,6 +24,7 @@ from relayout.ops.backward import prelu as ops
 from relayout.ops.formats import check_source
 from relayout.primitives.backward.base import Backward
 from relayout.primitives.backward.following import check_gradient, followed
+from relayout.primitives.drafting import Draft, if_possible, joined
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.prelu import PReLU
 from relayout.primitives.reduction import Reduction
@@ -88,9 +89,10 @@ class PReLUBackward(Backward):
         check_alike(self.kind, self.descs)
 
     @locked
+    @if_possible
     def _lower(self) -> Program | None:
         from relayout.layout.dense import dense_like
-        from relayout.primitives.lowering import elementwise, joined
+        from relayout.primitives.lowering import elementwise
 
         what = self.operation
         given = {name: self.descs[name] for name in self.inputs}
@@ -101,33 +103,21 @@ class PReLUBackward(Backward):
             of_weights = elementwise(self.diff_weights, given, what.of_weights, target="diff_weights")
             return joined(of_src, of_weights, note=note)
         terms = MemoryDesc(self.src.dims, "f32", dense_like(self.src.layout))
-        made = elementwise(terms, given, what.of_weights, target="terms")
-        if made is not None:
-            made.scratch = {**made.scratch, "terms": max(terms.required_bytes, terms.nbytes)}
-        return joined(of_src, made, _summed(terms, what.summed, self.diff_weights), note=f"{note}, sums")
+        draft = Draft()
+        draft.append(of_src)
+        draft.append(elementwise(terms, given, what.of_weights, target=draft.room_for("terms", terms)))
+        self._sum(draft, terms)
+        return draft.program(f"{note}, sums")
 
-
-@locked
-def _summed(terms: MemoryDesc, axes: tuple[int, ...], dst: MemoryDesc) -> Program | None:
-    """Sums along some axes: along all but the first of them, and then along that, in f32 until then."""
-    from relayout.primitives.lowering import joined, renamed
-
-    outer = next((axis for axis in axes if terms.dims[axis] > 1), axes[0])
-    inner = tuple(axis for axis in axes if axis != outer)
-    done, at, source = [], terms, "terms"
-    for k, several in enumerate((inner, (outer,))):
-        if not several:
-            continue
-        last = several == (outer,)
-        made = Reduction(at, "sum", several, dst if last else None)
-        program = made._lower()
-        if program is None:
-            return None
-        target = "diff_weights" if last else "sums"
-        names = {"src": source, "dst": target, "source": f"source {k}", "target": f"target {k}"}
-        step = renamed(program, names)
-        if not last:
-            step.scratch = {**step.scratch, target: max(made.dst.required_bytes, made.dst.nbytes)}
-        done.append(step)
-        at, source = made.dst, target
-    return joined(*done)
+    def _sum(self, draft: Draft, terms: MemoryDesc) -> None:
+        """Sums along some axes: along all but the first of them, and then along that, in f32 until then."""
+        axes, at, source = self.operation.summed, terms, "terms"
+        outer = next((axis for axis in axes if terms.dims[axis] > 1), axes[0])
+        inner = tuple(axis for axis in axes if axis != outer)
+        for k, several in enumerate(filter(None, (inner, (outer,)))):
+            last = several == (outer,)
+            made = Reduction(at, "sum", several, self.diff_weights if last else None)
+            target = "diff_weights" if last else draft.room_for("sums", made.dst)
+            names = {"src": source, "dst": target, "source": f"source {k}", "target": f"target {k}"}
+            draft.append(made._lower(), names)
+            at, source = made.dst, target

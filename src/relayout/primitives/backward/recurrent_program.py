@@ -22,7 +22,7 @@ written in any format, gate by gate if need be. Products take part in contests
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from math import ceil, prod
 from typing import TYPE_CHECKING, NamedTuple
@@ -33,12 +33,12 @@ from relayout.forking import locked
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.post_ops import Sum
+from relayout.primitives.drafting import Impossible, kernel_of
 from relayout.primitives.program import Step
 from relayout.primitives.recurrent_layers import APART, WORD, Layers, kept, moved, part_of, places_of
-from relayout.primitives.several import Assembled, Impossible
+from relayout.primitives.several import Assembled, assembled
 
 if TYPE_CHECKING:
-    from relayout.jit.compile import Module
     from relayout.kernels.recurrent.gradient import Gradient
     from relayout.primitives.backward.recurrent import GradientsOfLayers
     from relayout.primitives.products import Products
@@ -72,13 +72,6 @@ class _Product(NamedTuple):
     dst: str
     reorder: tuple[MemoryDesc, MemoryDesc, str] | None = None
     """From ``dst`` to a part of an output."""
-
-
-@locked
-def _compiled(write: Callable[[], str], entry: str) -> Module:
-    from relayout.jit.compile import Module
-
-    return Module(write(), [entry])
 
 
 class BackwardLayers(Layers):
@@ -301,31 +294,24 @@ class BackwardLayers(Layers):
     @locked
     def program(self) -> Assembled:
         """Layer by layer, the last one first."""
-        from relayout.primitives.lowering import zeros_step
-
         made, out = self.made, self.out
         for name in made.outputs:
-            if made.descs[name].layout.has_padding:
-                out.add(zeros_step(made.descs[name], name))
+            out.zeros(made.descs[name], name)
         for name in self.repacked:
             self.moved_to(name, self.formats[name], f"{name} packed")
         for name in ORDERED:
-            if name in made.inputs and self.descs[name] != made.descs[name]:
+            if name in made.inputs:
                 self.moved_to(name, self.descs[name], f"{name} in order")
-        after = []
         for name, text in (("diff_src_layer", "tnc"), ("diff_bias", ""), ("diff_weights_peephole", "")):
             if name in made.outputs:
                 desc = MemoryDesc(made.descs[name].dims, "f32", text) if text else self.descs[name]
                 given = made.descs[name]
                 if given.dtype != desc.dtype or not given.layout.same_bytes(desc.layout):
-                    self.names[name] = out.room(f"{name} in order", desc.required_bytes)
-                    after.append((desc, given, self.names[name], name))
+                    self.names[name] = out.write(given, desc, name, f"{name} in order")
         for layer in reversed(range(made.layers)):
             self.layer(layer)
         self.attended()
-        for step in after:
-            out.reorder(*step)
-        return out.assembled()
+        return assembled(out)
 
     @locked
     def layer(self, layer: int) -> None:
@@ -391,16 +377,12 @@ class BackwardLayers(Layers):
         parts = MemoryDesc((blocks, self.time, self.batch, self.lanes), "f32", "abcd")
         there = self.made.descs["diff_attention"]
         layout = views.unsqueeze(there.layout.with_roles(None), 0)
-        lowered = reduction(Reduction(parts, "sum", (0, 3), MemoryDesc(layout.dims, there.dtype, layout)))
-        if lowered is None:
-            raise Impossible
+        lowered = reduction(Reduction(parts, "sum", (0, 3), there.with_layout(layout)))
         self.out.append(lowered, {"src": "focus", "dst": "diff_attention"})
 
     @locked
     def sum_up(self, plan: Gradient, layer: int) -> None:
         """The gradients of biases and peepholes."""
-        from relayout.environment import LOADED
-        from relayout.jit.compile import recalled
         from relayout.kernels.recurrent.sums import ENTRY, Column, module
         from relayout.runtime import threads
         from relayout.runtime.sharing import parts_of_tasks
@@ -422,11 +404,11 @@ class BackwardLayers(Layers):
                         factor = (memories + after * self.batch * self.units) * WORD
                     source = d * plan.direction + g * plan.blocks * plan.block
                     columns.append(Column(source, first + k * plan.gate, self.units, factor))
-            key = repr(("sums", columns, self.rows))
-            write = partial(module, tuple(columns), self.rows, self.machine)
-            kernels, _ = recalled(key, LOADED, partial(_compiled, write, ENTRY), self.machine)
+            kernel = kernel_of(
+                ("sums", columns, self.rows), ENTRY, partial(module, tuple(columns), self.rows)
+            )
             size = len(columns) * plan.blocks * plan.block
             parts = parts_of_tasks(len(columns) * plan.blocks, size, threads.count())
             shared = parts > 1 and shares(self.machine, size)
-            step = Step(kernels[0], "planes", self.names[name], ("workspace",), parts, shared)
+            step = Step(kernel, "planes", self.names[name], ("workspace",), parts, shared)
             self.out.add(step)

@@ -7,6 +7,7 @@ they have not, those that differ from the source are reordered; where rows are f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from relayout.forking import locked
@@ -14,17 +15,18 @@ from relayout.layout import views
 from relayout.layout.dense import dense_like
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
-from relayout.primitives.lowering import reorder_step, zeros_step
-from relayout.primitives.program import Program, Step
+from relayout.primitives.drafting import Draft, if_possible, kernel_step
 from relayout.records import replace
 
 if TYPE_CHECKING:
     from relayout.kernels.reduce.gradients import Gradient
+    from relayout.primitives.program import Program
 
 __all__ = ["row_gradient"]
 
 
 @locked
+@if_possible
 def row_gradient(
     what: Gradient,
     descs: Mapping[str, MemoryDesc],
@@ -52,8 +54,8 @@ def row_gradient(
         would have to be reordered.
     """
     from relayout.kernels.reduce.gradients import ENTRY, UNROLL, module, planned
-    from relayout.primitives.combining import combining_step
     from relayout.primitives.summing import leaves, stays
+    from relayout.targets.machine import host
 
     names = list(descs)
     source, coming, *masks, target = names
@@ -64,7 +66,7 @@ def row_gradient(
         seen = {
             name: desc
             if layout is None or desc.layout.same_bytes(layout) or (layout is near and name == source)
-            else MemoryDesc(desc.dims, desc.dtype, layout)
+            else desc.with_layout(layout)
             for name, desc in descs.items()
         }
         table = None
@@ -87,35 +89,14 @@ def row_gradient(
         size = again + descs[target].dtype.bits // 8
         if seen != descs or not stays(found.rows, 2 * UNROLL, size, again):
             return None
-    steps: list[Step | None] = []
-    scratch: dict[str, int] = {}
-    at = {name: name for name in names}
-
-    def moved(name: str, desc: MemoryDesc, to: MemoryDesc) -> str:
-        other = f"{name} in order"
-        scratch[other] = max(to.required_bytes, to.nbytes)
-        if name != target:
-            steps.append(reorder_step(desc, to, name, other))
-        return other
-
-    for name in names:
-        if seen[name] is not descs[name]:
-            at[name] = moved(name, descs[name], seen[name])
-    tabled: list[str] = []
+    draft = Draft()
+    at = {n: draft.read(descs[n], seen[n], n, f"{n} in order") for n in names if n != target}
+    at[target] = draft.write(descs[target], seen[target], target, f"{target} in order")
+    scales = []
     if table is not None and scale is not None:
-        tabled = ["scale" if table is scale else moved("scale", scale, table)]
-    if at[target] == target and descs[target].layout.has_padding:
-        steps.append(zeros_step(descs[target], target))
+        scales = [draft.read(scale, table, "scale", "scale in order")]
     size = sum(desc.nbytes for desc in descs.values())
-    key = "gradient", found
-    step = combining_step(key, ENTRY, lambda machine: module(found, machine), at[source], at[target], size)
-    operands = [at[coming], *(at[name] for name in masks), *tabled]
-    steps.append(step._replace(operands=(*operands, *(name for name, _ in of_rows))))
-    if at[target] != target:
-        steps.append(reorder_step(seen[target], descs[target], at[target], target))
-    if any(step is None for step in steps):
-        return None
-    from relayout.targets.machine import host
-
-    note = f"{found.lanes(host())} lanes" + "".join(f", {name}" for name in scratch)
-    return Program(tuple(step for step in steps if step is not None), scratch, note=note)
+    key, write = ("gradient", found), partial(module, found)
+    operands = [at[coming], *(at[name] for name in masks), *scales, *(name for name, _ in of_rows)]
+    draft.add(kernel_step(key, ENTRY, write, at[source], at[target], size, operands))
+    return draft.program(f"{found.lanes(host())} lanes" + "".join(f", {name}" for name in draft.scratch))

@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from relayout.errors import Unsupported
 from relayout.forking import locked
 from relayout.jit.support import supported
 from relayout.layout import views
+from relayout.layout.dense import CHANNELS_LAST
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
 from relayout.ops.formats import with_formats
@@ -28,23 +29,21 @@ from relayout.ops.operation import Operation
 from relayout.primitives.backward.base import Backward
 from relayout.primitives.choosing import Choosing
 from relayout.primitives.convolution import formats_of_images
-from relayout.primitives.lowering import joined, renamed, reorder_step
-from relayout.primitives.products import MEASURABLE
+from relayout.primitives.drafting import Draft, computing_step, if_possible, joined, kernel_of, renamed
 from relayout.primitives.program import Program, Step
 from relayout.primitives.reduction import Reduction
+from relayout.primitives.trials import Compiled, Contested
 
 if TYPE_CHECKING:
     from relayout.kernels.conv.arithmetic import Arithmetic
     from relayout.kernels.conv.geometry import Geometry
     from relayout.kernels.conv.gradient import Plan
     from relayout.primitives.primitive import Primitive
-    from relayout.runtime.tuning import Trial
     from relayout.targets.machine import Machine
 
 __all__ = ["Gradient", "WeightsBackward", "bias_gradient", "check_floats", "weights_gradient"]
 
 FLOATS = ("f32", "bf16", "f16")
-CHANNELS_LAST = {2: "nc", 3: "nwc", 4: "nhwc", 5: "ndhwc"}
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ class WeightsBackward(Backward, Choosing):
 
     def _lower(self) -> Program | None:
         made = self._as_gradient(self.descs)
-        trial = _trial_of(_Contest(self.kind, made, self.descs.get("diff_bias"), self))
+        trial = _Contest(self.kind, made, self.descs.get("diff_bias"), self).trial()
         if trial is None:
             return self._whole(made)
         self._measure(trial)
@@ -201,19 +200,13 @@ def bias_gradient(diff_dst: MemoryDesc, diff_bias: MemoryDesc) -> Program | None
     for axis in range(2, len(diff_dst.dims)):
         layout = views.unsqueeze(layout, axis)
     axes = (0, *range(2, len(diff_dst.dims)))
-    sums = Reduction(diff_dst, "sum", axes, MemoryDesc(layout.dims, diff_bias.dtype, layout))
+    sums = Reduction(diff_dst, "sum", axes, diff_bias.with_layout(layout))
     program = sums._lower()
     return None if program is None else renamed(program, {"src": "diff_dst", "dst": "diff_bias"})
 
 
-class Made(NamedTuple):
-    """A schedule, compiled."""
-
-    program: Program
-
-
 @dataclass(frozen=True)
-class _Contest:
+class _Contest(Contested):
     """What a contest is about, and one primitive that has it to do."""
 
     kind: str
@@ -221,69 +214,63 @@ class _Contest:
     diff_bias: MemoryDesc | None
     primitive: WeightsBackward = field(compare=False)
 
+    @property
+    def problem(self) -> str:
+        bias = f", {self.diff_bias}" if self.diff_bias is not None else ""
+        return f"{self.kind} {self.made}{bias}"
+
+    @locked
+    def schedules(self) -> tuple[tuple[Planned, ...], float]:
+        from relayout.runtime.clock import cycles_per_second
+
+        several = ways(self.made)
+        return several, several[0].plan.cycles / cycles_per_second() if len(several) > 1 else 0.0
+
+    def compiled(self, schedule: Planned) -> Compiled | None:
+        program = self.primitive._whole(self.made, str(schedule))
+        return None if program is None else Compiled(program)
+
 
 @locked
-def _trial_of(contest: _Contest) -> Trial[Planned, Made] | None:
-    """The contest among the plans; None where there is one, or too little to do."""
-    from relayout.environment import effort
-    from relayout.runtime import threads
-    from relayout.runtime.clock import cycles_per_second
-
-    several = ways(contest.made) if effort() == "measure" else ()
-    if len(several) < 2 or several[0].plan.cycles < MEASURABLE * cycles_per_second():
-        return None
-    return _trial(contest, threads.count())
-
-
-@lru_cache(maxsize=256)
-@locked
-def _trial(contest: _Contest, many: int) -> Trial[Planned, Made]:
-    from relayout.runtime.tuning import Trial, here
-
-    made, primitive = contest.made, contest.primitive
-
-    def compiled(way: Planned) -> Made | None:
-        program = primitive._whole(made, str(way))
-        return None if program is None else Made(program)
-
-    bias = f", {contest.diff_bias}" if contest.diff_bias is not None else ""
-    return Trial(f"{contest.kind} {made}{bias} {here(many)}", lambda: ways(made), compiled, many)
-
-
+@if_possible
 def weights_gradient(made: Gradient, schedule: str = "") -> Program | None:
     """The program, of buffers ``src``, ``diff_dst`` and ``diff_weights``; None where there is no kernel.
 
     ``schedule`` is what the plan prints that is to be taken, if it is a candidate; else it is the estimate.
     """
+    from relayout.kernels.conv.gradient_text import ENTRY, TOTAL, gradient_module, total_module
+    from relayout.runtime import threads
+    from relayout.runtime.sharing import parts_of
+
     several = ways(made)
     if not several:
         return None
     found = next((one for one in several if str(one) == schedule), several[0])
-    inputs = {"src": made.src, "diff_dst": made.diff_dst}
-    names, scratch = {}, {}
-    steps: list[Step | None] = []
-    for name, given in inputs.items():
-        read = getattr(found, name)
-        names[name] = name
-        if read != given:
-            names[name] = f"{name} in f32"
-            scratch[names[name]] = read.nbytes
-            steps.append(reorder_step(given, read, name, names[name]))
+    draft = Draft()
+    src, diff_dst = (
+        draft.read(getattr(made, name), getattr(found, name), name, f"{name} in f32")
+        for name in ("src", "diff_dst")
+    )
     plan, written, wanted = found.plan, found.diff_weights, made.diff_weights
     direct = found.direct(wanted)
     target = sums = "diff_weights" if direct else "sums"
     if plan.shares > 1 or not direct:
         sums = "sums"
-        scratch[sums] = plan.shares * written.nbytes
-    first, *rest = _kernels(found, names, sums, target)
-    steps += [first, *rest]
+        draft.room(sums, plan.shares * written.nbytes)
+    size = sum(desc.nbytes for desc in (found.src, found.diff_dst, written))
+    kernel = kernel_of(("gradient", plan), ENTRY, lambda _: gradient_module(plan))
+    operands = (diff_dst, *("slots",) * bool(plan.slot))
+    step = computing_step(kernel, src, sums, operands, plan.tasks, plan.geometry.flops, size)
     if plan.slot:
-        scratch["slots"] = first.parts * plan.slot
+        draft.room("slots", step.parts * plan.slot)
+    draft.add(step)
+    if plan.shares > 1:
+        key, write = ("total", plan.shares, plan.size), partial(total_module, plan.shares, plan.size)
+        parts = parts_of(plan.shares * plan.size, threads.count())
+        draft.add(Step(kernel_of(key, TOTAL, write), sums, target, (), parts, parts > 1))
     if not direct:
-        steps.append(reorder_step(written, wanted, target, "diff_weights"))
-    if None in steps:
-        return None
-    return Program(tuple(step for step in steps if step is not None), scratch, note=str(found))
+        draft.reorder(written, wanted, target, "diff_weights")
+    return draft.program(str(found))
 
 
 @dataclass(frozen=True)
@@ -339,31 +326,3 @@ def _ways(made: Gradient, machine: Machine, many: int) -> tuple[Planned, ...]:
             before = tuple(name for name, (one, other) in read.items() if one != other)
             return tuple(Planned(plan, src, diff_dst, written, before) for plan in plans)
     return ()
-
-
-@locked
-def _kernels(found: Planned, names: Mapping[str, str], sums: str, target: str) -> list[Step]:
-    """The kernel, and what adds up shares."""
-    from relayout.environment import LOADED
-    from relayout.jit.compile import Module, recalled
-    from relayout.kernels.conv.gradient_text import ENTRY, TOTAL, gradient_module, total_module
-    from relayout.runtime import threads
-    from relayout.runtime.sharing import computes_enough, parts_of, parts_of_tasks
-    from relayout.targets.machine import host
-
-    plan, machine, many = found.plan, host(), threads.count()
-    size = sum(desc.nbytes for desc in (found.src, found.diff_dst, found.diff_weights))
-    key = repr(("gradient", plan))
-    [kernel], _ = recalled(key, LOADED, lambda: Module(gradient_module(plan), [ENTRY]), machine)
-    parts = parts_of_tasks(plan.tasks, size, many)
-    shared = parts > 1 and computes_enough(plan.geometry.flops, size)
-    operands = (names["diff_dst"], *("slots",) * bool(plan.slot))
-    steps = [Step(kernel, names["src"], sums, operands, parts, shared)]
-    if plan.shares > 1:
-        each = plan.size
-        key = repr(("total", plan.shares, each))
-        module = partial(total_module, plan.shares, each, machine)
-        [kernel], _ = recalled(key, LOADED, lambda: Module(module(), [TOTAL]), machine)
-        parts = parts_of(plan.shares * each, many)
-        steps.append(Step(kernel, sums, target, (), parts, parts > 1))
-    return steps
