@@ -55,13 +55,13 @@ def _row_of(desc: MemoryDesc) -> MemoryDesc:
         layout = views.select(layout, axis, 0)
     if len(desc.dims) == 2:
         layout = views.unsqueeze(layout, 1)
-    return MemoryDesc(layout.dims, desc.dtype, layout.moved(0))
+    return desc.with_layout(layout.moved(0))
 
 
 def _group_of(weights: MemoryDesc, grouped: bool) -> MemoryDesc:
     """The weights of the first group, from its first element on."""
     layout = views.select(weights.layout, 0, 0) if grouped else weights.layout
-    return MemoryDesc(layout.dims, weights.dtype, layout.moved(0))
+    return weights.with_layout(layout.moved(0))
 
 
 def _packed_row(nest: Direct, dims: tuple[int, ...]) -> MemoryDesc:

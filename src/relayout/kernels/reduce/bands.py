@@ -38,18 +38,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.dtypes import DType
-from relayout.errors import LayoutError
 from relayout.ir.builder import Function as Text
 from relayout.ir.kernel import digits, kernel, tasks
 from relayout.ir.lanes import Lanes, lanes_of
 from relayout.ir.types import FLOAT, I32, I64, PTR, Value, constant, integer, vector
 from relayout.ir.vectors import join, load_pieces, pieces_of, store_pieces
-from relayout.kernels.reduce.space import Cover, cover, spaces
-from relayout.kernels.reduce.window import step_of
-from relayout.layout import views
+from relayout.kernels.reduce.space import Cover, cover, last_axes
 from relayout.layout.descriptor import MemoryDesc
 from relayout.loops.nest import Loop, Nest
-from relayout.loops.refine import refine
 from relayout.ops.functions import Function
 from relayout.records import dataclass
 from relayout.targets.machine import Machine
@@ -173,24 +169,13 @@ def planned(
         Whether the largest element is looked for, not the sum.
     """
     descs = [desc for desc in (src, aside, dst) if desc is not None]
-    sizes = [desc.dtype.bits // 8 for desc in descs]
-    around = [desc.layout for desc in descs]
-    first, found = len(src.dims) - len(rows), []
-    for k in reversed(range(first, len(src.dims))):
-        steps = [step_of(desc.layout, k) for desc in descs]
-        if any(step is None for step in steps):
-            return None
-        found.append([(step or 0) * size for step, size in zip(steps, sizes, strict=True)])
-        try:
-            around = [views.select(layout, k, 0) for layout in around]
-        except LayoutError:
-            return None
-    blocks = spaces(refine(*around), [layout.offset0 for layout in around], tuple(sizes))
-    if blocks is None or any(_apart(block) for block in blocks):
+    found = last_axes(descs, len(rows))
+    if found is None or any(_apart(block) for block in found[1]):
         return None
+    steps, blocks = found
     bands, words, total = [], [], 0
     whole = [((((0, 0.0 if aside else 1.0),),), [0] * len(descs))] * (3 - len(rows))
-    for several, bytes_ in (*whole, *zip(rows, reversed(found), strict=True)):
+    for several, bytes_ in (*whole, *zip(rows, steps, strict=True)):
         band, data = _band(several, aside is not None)
         source, *between, target = bytes_
         bands.append(band._replace(table=total, src=source, aside=sum(between), dst=target))

@@ -19,10 +19,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from relayout.errors import LayoutError
+from relayout.layout import views
+from relayout.layout.canonical import normal
+from relayout.layout.descriptor import MemoryDesc
+from relayout.layout.layout import Layout
 from relayout.loops.nest import Loop, Nest, coalesce, order, run_inside
-from relayout.loops.refine import Group, nests
+from relayout.loops.refine import Group, nests, refine
 
-__all__ = ["Cover", "contiguous", "cover", "spaces"]
+__all__ = ["Cover", "contiguous", "cover", "last_axes", "spaces"]
 
 MOST = 16  # nests; each has code of its own
 
@@ -54,6 +59,43 @@ def spaces(groups: Sequence[Group], starts: Sequence[int], sizes: Sequence[int])
         return None
     ordered = [coalesce(order(nest.scaled(sizes))) for nest in found]
     return tuple(run_inside(nest, contiguous(nest)) for nest in ordered)
+
+
+def last_axes(descs: Sequence[MemoryDesc], count: int) -> tuple[list[list[int]], tuple[Nest, ...]] | None:
+    """So many last axes apart from all others: for each its steps in bytes, and the nests of the others.
+
+    None where one of them is cut into digits or fused with others, or where there are no nests.
+
+    Parameters
+    ----------
+    descs : sequence of MemoryDesc
+        All operands, the source first and the destination last, of as many axes.
+    count : int
+        How many axes.
+    """
+    layouts, sizes = [desc.layout for desc in descs], tuple(desc.dtype.bits // 8 for desc in descs)
+    found: list[list[int]] = []
+    for axis in reversed(range(len(descs[0].dims) - count, len(descs[0].dims))):
+        steps = [_step(desc.layout, axis) for desc in descs]
+        if None in steps:
+            return None
+        found.insert(0, [(step or 0) * size for step, size in zip(steps, sizes, strict=True)])
+        try:
+            layouts = [views.select(layout, axis, 0) for layout in layouts]
+        except LayoutError:
+            return None
+    blocks = spaces(refine(*layouts), [layout.offset0 for layout in layouts], sizes)
+    return None if blocks is None else (found, blocks)
+
+
+def _step(layout: Layout, axis: int) -> int | None:
+    """The elements from one index of an axis to the next; None where there is no such number."""
+    if (axis,) not in layout.terms:
+        return None
+    digits = normal(layout.ladders[layout.terms.index((axis,))], layout.dims[axis])
+    if len(digits) > 1:
+        return None
+    return digits[0].stride if digits else 0
 
 
 def contiguous(nest: Nest) -> Loop | None:

@@ -40,7 +40,6 @@ from math import prod
 from typing import NamedTuple
 
 from relayout.dtypes import DType
-from relayout.errors import LayoutError
 from relayout.ir import builder
 from relayout.ir.kernel import digits, kernel, tasks
 from relayout.ir.lanes import INFINITE, Lanes, lanes_of
@@ -48,19 +47,15 @@ from relayout.ir.types import FLOAT, I8, I16, I64, Value, constant, vector
 from relayout.ir.vectors import pieces_of, reduce, store_pieces
 from relayout.kernels.reduce.carried import Elements, Raw, carries, carry
 from relayout.kernels.reduce.rounding import divided, divisor, divisors, looked_up, spread
-from relayout.kernels.reduce.space import Cover, cover, spaces
-from relayout.layout import views
-from relayout.layout.canonical import normal
+from relayout.kernels.reduce.space import Cover, cover, last_axes
 from relayout.layout.descriptor import MemoryDesc
-from relayout.layout.layout import Layout
 from relayout.loops.nest import Loop, Nest
-from relayout.loops.refine import refine
 from relayout.ops.functions import Function
 from relayout.ops.reductions import REDUCTIONS, Reduction
 from relayout.records import dataclass
 from relayout.targets.machine import Machine
 
-__all__ = ["ENTRY", "Axis", "Window", "module", "planned", "step_of"]
+__all__ = ["ENTRY", "Axis", "Window", "module", "planned"]
 
 ENTRY = "pooling"
 DIVISORS = "divisors"  # the table of what is needed to divide by the elements of a window
@@ -207,33 +202,13 @@ def planned(
 
     None where a spatial axis is cut into digits or fused with others, or images and channels have no blocks.
     """
-    e, f = src.dtype.bits // 8, dst.dtype.bits // 8
-    around = [src.layout, dst.layout]
-    found, first = [], len(src.dims) - len(axes)
-    for k in reversed(range(first, len(src.dims))):
-        steps = [step_of(layout, k) for layout in (src.layout, dst.layout)]
-        if steps[0] is None or steps[1] is None:
-            return None
-        found.append(axes[k - first]._replace(src=steps[0] * e, dst=steps[1] * f))
-        try:
-            around = [views.select(layout, k, 0) for layout in around]
-        except LayoutError:
-            return None
-    blocks = spaces(refine(*around), [layout.offset0 for layout in around], (e, f))
-    if blocks is None:
+    found = last_axes((src, dst), len(axes))
+    if found is None:
         return None
-    w, h, d = (*found, *[Axis(1, 1)] * 3)[:3]
+    steps, blocks = found
+    placed = [axis._replace(src=one, dst=two) for axis, (one, two) in zip(axes, steps, strict=True)]
+    d, h, w = (*[Axis(1, 1)] * 3, *placed)[-3:]
     return Window(reduction, divisor, src.dtype, dst.dtype, (d, h, w), blocks, post_ops, before)
-
-
-def step_of(layout: Layout, axis: int) -> int | None:
-    """The elements from one index of an axis to the next; None where there is no such number."""
-    if (axis,) not in layout.terms:
-        return None
-    digits = normal(layout.ladders[layout.terms.index((axis,))], layout.dims[axis])
-    if len(digits) > 1:
-        return None
-    return digits[0].stride if digits else 0
 
 
 def module(window: Window, machine: Machine) -> str:
