@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout.kernels.copy import packing
+from relayout.kernels.copy.candidates import candidates
+from relayout.kernels.copy.problem import moves
 from strategies import examples
 from test_kernels import (
     RUNS,
@@ -185,3 +187,10 @@ def test_weights_are_converted_in_whole_runs():
     assert made.steps[0].rows.extent >= 144
     assert made.between <= packing.STEP_BUFFER_BITS
     assert "at a time" in str(made)
+
+
+@pytest.mark.parametrize("text", ["f32:6 [a%3*1, a//3%2*1]", "f32:6 [a%2*1, a//2%3*1]"])
+def test_sources_that_are_read_twice_have_plans(text):
+    """Two of their loops go from neighbour to neighbour, which must not be exchanged for ever."""
+    (nest,) = moves(rl.MemoryDesc(text), rl.MemoryDesc((6,), "s8", "a"))
+    assert candidates(nest)

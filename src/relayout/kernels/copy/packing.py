@@ -79,6 +79,7 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
         return
     if inner.extent >= LANE_BITS // 8:
         return
+    ends = Run((inner,)), Run((outer,))
     line = _in_turn(nest, "dst", bits, LINE_BITS // bits)
     run = _in_turn(nest, "src", nest.read, STEP_BUFFER_BITS // bits, line)
     others = [loop for loop in line if all(loop.steps != part.steps for part in run)]
@@ -87,18 +88,19 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
         into.append(loop.stepping(dst=size))
         out.append(Loop(loop.extent, (size, loop.dst)))
         size *= loop.extent
-    first = replace(nest, starts=(0,) * len(nest.starts), loops=tuple(into))
-    last = Move((0, 0), tuple(out), (bits, bits))
-    steps = tuple(
-        replace(facts.cheapest(simplified(step)), shared=None, stream=False) for step in (first, last)
-    )
-    if not run or steps[0].rows.extent < LANE_BITS // 8:
+    first = simplified(replace(nest, starts=(0,) * len(nest.starts), loops=tuple(into)))
+    last = simplified(Move((0, 0), tuple(out), (bits, bits)))
+    inner, outer = runs(first)
+    if not run or inner is not outer:  # a source may have two runs, if it reads elements twice
+        return
+    steps = tuple(replace(facts.cheapest(step), shared=None, stream=False) for step in (first, last))
+    if steps[0].rows.extent < LANE_BITS // 8:
         return
     around = nest.loops
     for part in (*run, *others):
         around = tuple(rest_of(loop, part) for loop in around)
     around = tuple(loop for loop in around if loop.extent > 1)
-    made = ConvertedPlan(nest, Run((inner,)), Run((outer,)), around, shared_of(around), steps=steps)
+    made = ConvertedPlan(nest, *ends, around, shared_of(around), steps=steps)
     cost = steps[1].cost + PASS_CYCLES + converting(nest, LINE)
     yield from costing(made, facts, cost)
     if (longer := steps[1].at_length()) is not None:
