@@ -395,3 +395,83 @@ def test_zstd_among_others_is_not_alone(options: dict[str, Any], tmp_path: Path)
     lazy = rl.open(make(tmp_path / "x.zarr", x, **options), format="nchw")
     assert lazy.stored._zstd is None
     assert (lazy.numpy() == x).all()
+
+
+def described(codec: Any) -> dict[str, Any]:
+    """What decides which bytes a codec makes, whichever version it is of."""
+    told = codec.get_config() if hasattr(codec, "get_config") else codec.to_dict()
+    found = {"name": told.get("id") or told["name"], **(told.get("configuration") or told)}
+    names = ("noshuffle", "shuffle", "bitshuffle")
+    if isinstance(found.get("shuffle"), int):
+        found["shuffle"] = names[found["shuffle"]]
+    keys = ("name", "level", "checksum", "cname", "clevel", "shuffle", "blocksize")
+    return {key: found.get(key) for key in keys}
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        numcodecs.Blosc(cname="zstd", clevel=3, shuffle=numcodecs.Blosc.BITSHUFFLE),
+        numcodecs.Blosc(cname="lz4hc", clevel=7, shuffle=numcodecs.Blosc.NOSHUFFLE, blocksize=4096),
+        numcodecs.Zstd(level=5, checksum=True),
+        numcodecs.GZip(level=2),
+    ],
+    ids=lambda codec: f"{codec.codec_id} {codec.get_config().get('cname', '')}",
+)
+def test_codecs_are_kept_in_the_other_version(codec: Any, tmp_path: Path) -> None:
+    x = numbers(*DIMS)
+    source = make(tmp_path / "x.zarr", x, zarr_format=2, compressors=codec)
+    three = zarr.open_array(convert(source), mode="r")
+    (found,) = three.compressors
+    assert described(found) == described(codec)
+    if codec.codec_id == "blosc":
+        assert found.typesize == 4
+    back = convert(tmp_path / "y.zarr", "nchw", "z.zarr", format=None, zarr_format=2)
+    two = zarr.open_array(back, mode="r")
+    assert [described(one) for one in two.compressors] == [described(codec)]
+    assert (two[...] == x).all()
+
+
+def test_codecs_that_the_other_version_does_not_have_are_told(tmp_path: Path) -> None:
+    x = numbers(*DIMS)
+    options = {"rates": RATES, "threads": 1}
+    given = {"compressors": numcodecs.LZ4(), "filters": [numcodecs.Delta("f4")]}
+    source = make(tmp_path / "x.zarr", x, zarr_format=2, **given)
+    plan = stores.plan(rl.open(source, format="nchw"), tmp_path / "y.zarr", **options)
+    assert (
+        "of the codecs of the source Zarr 3 does not have lz4; chunks are written with zstd (--codecs); "
+        "filters of the source are left out: delta"
+    ) in plan.explain()
+    plan.run()
+    assert (zarr.open_array(tmp_path / "y.zarr", mode="r")[...] == x).all()
+    checked = [zarr.codecs.GzipCodec(level=1), zarr.codecs.Crc32cCodec()]
+    source = make(tmp_path / "a.zarr", x, compressors=checked)
+    plan = stores.plan(rl.open(source, format="nchw"), tmp_path / "b.zarr", zarr_format=2, **options)
+    assert "Zarr 2 does not have crc32c; chunks are written with gzip" in plan.explain()
+    plan.run()
+    assert (zarr.open_array(tmp_path / "b.zarr", mode="r")[...] == x).all()
+    kept = stores.plan(rl.open(source, format="nchw"), tmp_path / "c.zarr", **options)
+    assert not kept.notes
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_follows_a_frame_of_blosc_is_ignored_as_zarr_does(version: int, tmp_path: Path) -> None:
+    """And what it claims to take and is not there is not read: the library would read beyond the buffer."""
+    x = numbers(4, 600)
+    codec: Any = numcodecs.Blosc() if version == 2 else [zarr.codecs.BloscCodec()]
+    source = make(tmp_path / "x.zarr", x, (4, 600), zarr_format=version, compressors=codec)
+    chunk = source / ("0.0" if version == 2 else "c/0/0")
+    good = chunk.read_bytes()
+    chunk.write_bytes(good + b"more")
+    assert (zarr.open_array(source, mode="r")[...] == x).all()
+    assert (rl.open(source, format="ab").numpy() == x).all()
+    for damage in (good[:-1], good[:15], good[:12] + b"\xff\xff\xff\x7f" + good[16:]):
+        chunk.write_bytes(damage)
+        with pytest.raises(LayoutError, match=r"blosc: it (claims to take|ends within its header)"):
+            rl.open(source, format="ab").numpy()
+
+
+def test_elements_of_sixteen_bytes_are_refused(tmp_path: Path) -> None:
+    source = make(tmp_path / "x.zarr", numbers(4, 6, dtype=np.complex128), (2, 3))
+    with pytest.raises(Unsupported, match=r"complex128, which Relayout can't move: .* of 8, 16, 32"):
+        rl.open(source)

@@ -295,6 +295,8 @@ def _told(lazy: LazyTensor, plan: Plan) -> dict[str, Any]:
                 "bytes_read": one.bytes_read,
                 "bytes_written": one.bytes_written,
                 "requests_read": one.requests_read,
+                "times_read": one.times_read,
+                "pieces": one.work.moves,
                 "requests_written": one.requests_written,
                 "memory": one.memory,
             }

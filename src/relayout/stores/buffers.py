@@ -1,17 +1,19 @@
 """Buffers of chunks that are used again.
 
 A chunk takes megabytes, which the system hands out page by page, each zeroed when it is first touched, and
-takes back when the chunk is gone. That takes as long as to convert it. So a thread that does many tasks keeps
-what it no longer needs for the next chunk of that size::
+takes back when the chunk is gone. That takes as long as to convert it. So what a task no longer needs is kept
+for the next chunk of about that size::
 
-    with reused():              a worker's loop over its tasks
+    pool = Pool()               one for all threads that do tasks of a plan
+    with reused(pool):          each thread's loop over its tasks
         data = taken(size)      what lay there before: for those who write every byte
         ...
         given_back(data)        nobody uses it any more
 
-Each thread has buffers of its own. What it has and what it keeps are together never more bytes than it once
-had at the same time, so the plan's count of memory holds, whatever sizes it asks for one after another: what
-was kept longest is dropped first. Without ``reused`` buffers come from the system and go back to it.
+Threads share a pool, as they do not need the same things at the same time: one decodes a chunk while another
+encodes. What a pool has and what it keeps are together never more bytes than it once had at the same time, so
+the plan's count of memory holds, whatever sizes are asked for one after another: what was kept longest is
+dropped first. Without ``reused`` buffers come from the system and go back to it.
 """
 
 from __future__ import annotations
@@ -26,70 +28,94 @@ import numpy as np
 from relayout.stores.store import Bytes
 from relayout.tensor import ALIGNMENT, address, aligned
 
-__all__ = ["PAGE", "given_back", "reused", "taken"]
+__all__ = ["PAGE", "Pool", "given_back", "reused", "taken"]
 
 
 PAGE: Final = 4096
 """Buffers begin on pages, from where a file can be written past the system's memory."""
 
+MORE: Final = 64
+"""A buffer has room for a 64th more than was asked for. What zstd makes of a chunk may take as much more than
+the chunk, so one buffer does for either. Of room that nobody touches the system makes no memory."""
+
+WASTE: Final = 16
+"""A buffer is used again for what takes up to a 16th less than it has room for."""
+
 
 class _Thread(threading.local):
-    """What a thread has and keeps."""
+    """What a thread keeps its buffers in."""
 
-    pool: _Pool | None = None
+    pool: Pool | None = None
     """None: nothing is kept."""
 
 
 _THREAD = _Thread()
 
 
-class _Pool:
-    """Buffers of a thread: those that are out, and those that were given back."""
+class Pool:
+    """Buffers of several threads: those that are out, and those that were given back.
+
+    Examples
+    --------
+    >>> pool = Pool()
+    >>> data = pool.take(1000)
+    >>> pool.give_back(data)
+    >>> again = pool.take(990)
+    >>> again.size, np.shares_memory(data, again)
+    (990, True)
+    """
 
     def __init__(self) -> None:
         self.free: dict[int, list[Bytes]] = {}
-        """By their sizes, those that were given back last at the end."""
+        """By their room, those that were given back last at the end."""
         self.out: dict[int, int] = {}
-        """By their addresses, the sizes of those that somebody has."""
+        """By their addresses, the room of those that somebody has."""
         self.held = self.kept = self.most = 0
         """Bytes that are out; that are free; and the most that were out at the same time."""
+        self._lock = threading.Lock()
 
     def take(self, size: int) -> Bytes:
-        same = self.free.get(size)
-        if same:
-            data = same.pop()
-            self.kept -= size
-            if not same:
-                del self.free[size]
-        else:
-            self._drop(self.most - self.held - size)
-            data = _on_page(aligned(size + PAGE, zeroed=False), size)
-        self.out[address(_whole(data))] = size
-        self.held += size
-        self.most = max(self.most, self.held)
-        return data
+        """A buffer of so many bytes."""
+        with self._lock:
+            room = min((room for room in self.free if size <= room <= size + size // WASTE), default=0)
+            if room:
+                same = self.free[room]
+                data = same.pop()
+                self.kept -= room
+                if not same:
+                    del self.free[room]
+            else:
+                room = size + size // MORE
+                self._drop(self.most - self.held - room)
+                data = aligned(room + PAGE, zeroed=False)
+            self.out[address(_whole(data))] = room
+            self.held += room
+            self.most = max(self.most, self.held)
+        return _on_page(data, size)
 
     def give_back(self, data: Bytes) -> None:
+        """Keep one that was taken, for the next."""
         whole = _whole(data)
-        size = self.out.pop(address(whole), None)
-        if size is None:
-            return  # none of ours
-        self.held -= size
-        if whole.nbytes != size + PAGE + ALIGNMENT:
-            return  # one of ours was there that has vanished without having been given back
-        self.kept += size
-        same = self.free.pop(size, [])
-        same.append(_on_page(whole, size))
-        self.free[size] = same
+        with self._lock:
+            room = self.out.pop(address(whole), None)
+            if room is None:
+                return  # none of ours
+            self.held -= room
+            if whole.nbytes != room + PAGE + ALIGNMENT:
+                return  # one of ours was there that has vanished without having been given back
+            self.kept += room
+            same = self.free.pop(room, [])
+            same.append(whole)
+            self.free[room] = same
 
     def _drop(self, most: int) -> None:
         """Keep no more than so many bytes."""
         while self.kept > most and self.free:
-            size, same = next(iter(self.free.items()))
+            room, same = next(iter(self.free.items()))
             same.pop()
-            self.kept -= size
+            self.kept -= room
             if not same:
-                del self.free[size]
+                del self.free[room]
 
 
 def _whole(data: Bytes) -> Bytes:
@@ -100,8 +126,8 @@ def _whole(data: Bytes) -> Bytes:
 
 
 @contextlib.contextmanager
-def reused() -> Iterator[None]:
-    """Keep what this thread gives back until the block ends.
+def reused(pool: Pool | None = None) -> Iterator[None]:
+    """Have this thread take its buffers from a pool, without one from its own, until the block ends.
 
     Examples
     --------
@@ -111,7 +137,7 @@ def reused() -> Iterator[None]:
     ...     np.shares_memory(first, taken(1000)), np.shares_memory(first, taken(1000))
     (True, False)
     """
-    before, _THREAD.pool = _THREAD.pool, _Pool()
+    before, _THREAD.pool = _THREAD.pool, Pool() if pool is None else pool
     try:
         yield
     finally:

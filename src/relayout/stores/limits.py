@@ -46,6 +46,7 @@ SMALLEST: Final = 1 << 10
 Those of an honest chunk are of 128 KiB each but for the last, or of what a program writes before it flushes.
 A megabyte of empty ones would be a third of a million, which take long to look at and hold nothing."""
 
+BLOSC_HEADER: Final = 16
 ZSTD_MAGIC: Final = 0xFD2FB528
 ZSTD_SKIPPABLE: Final = 0x184D2A50
 ZSTD_BLOCK: Final = 128 << 10
@@ -190,9 +191,22 @@ def _number(data: memoryview, at: int, size: int) -> int:
     return int.from_bytes(data[at : at + size], "little")
 
 
+def _blosc(data: memoryview, _: int) -> int:
+    """What the header says: the library believes it, of the encoded bytes, too, and reads beyond their end.
+
+    Bytes behind those are ignored, as the zarr package does.
+    """
+    if len(data) < BLOSC_HEADER:
+        raise LayoutError("blosc: it ends within its header")
+    said = _number(data, 12, 4)
+    if said > len(data):
+        raise LayoutError(f"blosc: it claims to take {said} bytes, and has {len(data)}")
+    return _number(data, 4, 4)
+
+
 _CLAIMS: Final[dict[str, Callable[[memoryview, int], int]]] = {
     "zstd": _zstd,
-    "blosc": lambda data, _: _number(data, 4, 4),
+    "blosc": _blosc,
     "lz4": lambda data, _: _number(data, 0, 4),
 }
 

@@ -29,7 +29,16 @@ __all__ = ["Mover", "Piece", "pieces"]
 MOST_CONVERSIONS: Final = 256
 """Reorders that are kept; a conversion has a few, for pieces within the array and at its ends."""
 
+MOST_KERNELS: Final = 256
+"""Kernels that are made for the pieces of two cells. Where pieces are small and have more shapes than that,
+NumPy does the others: to make a kernel takes as long as to move some megabytes."""
+
+SMALL: Final = 256 << 10
+"""Bytes of a piece up to which it is not worth a kernel for itself alone."""
+
 _CONVERSIONS: Final[dict[tuple[MemoryDesc, MemoryDesc, Attributes], Conversion]] = {}
+_KERNELS: Final[dict[tuple[MemoryDesc, MemoryDesc], set[tuple[MemoryDesc, MemoryDesc]]]] = {}
+"""By the cells for whose pieces they were made: between which views."""
 
 
 def pieces(source: Cells, source_cell: Index, target: Cells, target_cell: Index, block: Box) -> Iterator[Box]:
@@ -67,9 +76,29 @@ def _parts(start: int, stop: int, one: tuple[int, ...], two: tuple[int, ...]) ->
     return tuple(pairwise(inside))
 
 
-@lru_cache(maxsize=4096)
 def _view(desc: MemoryDesc, box: Box) -> tuple[MemoryDesc, int, int]:
-    """A part of a cell: its descriptor, and the bytes of the cell's buffer from its first to its last."""
+    """A part of a cell: its descriptor, and the bytes of the cell's buffer from its first to its last.
+
+    A part that begins where a block of each digit begins is one that begins with the cell, elsewhere.
+    """
+    layout = desc.layout
+    moved = list(box)
+    base = 0
+    for term, ladder in zip(layout.terms, layout.ladders, strict=True):
+        axis = term[0]
+        start, stop = box[axis]
+        # What ends with the cell has the padding behind it, and is another part than one that does not.
+        if start and len(term) == 1 and ladder and stop < desc.dims[axis] and start % ladder[0].weight == 0:
+            base += start // ladder[0].weight * ladder[0].stride
+            moved[axis] = 0, stop - start
+    view, first, last = _part(desc, tuple(moved))
+    base *= desc.dtype.bits // 8
+    return view, first + base, last + base
+
+
+@lru_cache(maxsize=4096)
+def _part(desc: MemoryDesc, box: Box) -> tuple[MemoryDesc, int, int]:
+    """The definition of :func:`_view`, part by part."""
     layout = desc.layout
     for axis, (start, stop) in enumerate(box):
         if (start, stop) != (0, desc.dims[axis]):
@@ -83,22 +112,39 @@ def _view(desc: MemoryDesc, box: Box) -> tuple[MemoryDesc, int, int]:
     )
 
 
-def _conversion(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes) -> Conversion:
-    """A reorder of such pieces, planned and compiled once, however many threads ask for it at a time."""
+def _conversion(
+    src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, family: tuple[MemoryDesc, MemoryDesc]
+) -> Conversion:
+    """A reorder of such pieces, planned and compiled once, however many threads ask for it at a time.
+
+    ``family`` are the cells that the pieces are of.
+    """
     found = _CONVERSIONS.get((src, dst, attributes))
-    return _made(src, dst, attributes) if found is None else found
+    return _made(src, dst, attributes, family) if found is None else found
 
 
 @locked
-def _made(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes) -> Conversion:
+def _made(
+    src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, family: tuple[MemoryDesc, MemoryDesc]
+) -> Conversion:
     key = src, dst, attributes
     found = _CONVERSIONS.get(key)
     if found is None:
         while len(_CONVERSIONS) >= MOST_CONVERSIONS:
             del _CONVERSIONS[next(iter(_CONVERSIONS))]
-        # The threads are ours: one a task. Contests would load the compiler in the middle of the work, in
-        # each worker of a cluster, and take longer than there is to gain from some gigabytes.
-        found = _CONVERSIONS[key] = Conversion.settled(src, dst, attributes, 1, fixed=True)
+        if family not in _KERNELS:
+            while len(_KERNELS) >= MOST_CONVERSIONS:
+                del _KERNELS[next(iter(_KERNELS))]
+            _KERNELS[family] = set()
+        made = _KERNELS[family]
+        if (src, dst) not in made and len(made) >= MOST_KERNELS and src.nbytes <= SMALL:
+            found = Conversion.uncompiled(src, dst, "position").with_attributes(attributes)
+        else:
+            made.add((src, dst))
+            # The threads are ours: one a task. Contests would load the compiler in the middle of the work, in
+            # each worker of a cluster, and take longer than there is to gain from some gigabytes.
+            found = Conversion.settled(src, dst, attributes, 1, fixed=True)
+        _CONVERSIONS[key] = found
     return found
 
 
@@ -126,6 +172,7 @@ class Mover:
 
     def __init__(self, source: Cells, target: Cells, attributes: Attributes) -> None:
         self.source, self.target, self.attributes = source, target, attributes
+        self._family = source.desc, target.desc
 
     def move(self, source_cell: Index, data: Bytes, target_cell: Index, out: Bytes, block: Box) -> int:
         """Write what a cell of the source has of one of the destination. Returns how many elements it was."""
@@ -144,11 +191,11 @@ class Mover:
 
     def prepare(self, piece: Piece) -> None:
         """Have what converts such a piece planned and compiled."""
-        _conversion(piece.src, piece.dst, self.attributes.part(piece.box))
+        _conversion(piece.src, piece.dst, self.attributes.part(piece.box), self._family)
 
     def convert(self, piece: Piece, data: Bytes, out: Bytes) -> None:
         """Write a piece; both buffers are nothing but what it reaches over."""
-        _conversion(piece.src, piece.dst, self.attributes.part(piece.box))(data, out)
+        _conversion(piece.src, piece.dst, self.attributes.part(piece.box), self._family)(data, out)
 
 
 def _within(piece: Box, cell: Box) -> Box:

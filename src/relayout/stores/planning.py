@@ -25,13 +25,14 @@ from relayout.layout.format import Format
 from relayout.layout.layout import plain
 from relayout.reorder.attributes import Attributes
 from relayout.stores import search
+from relayout.stores.codecs import chosen
 from relayout.stores.collected import PARTS
 from relayout.stores.folder import Folder
 from relayout.stores.grid import Cells, digit_names, stored_shape
 from relayout.stores.lazy import LazyTensor
 from relayout.stores.opening import open as open_store
 from relayout.stores.plans import Pass, Plan
-from relayout.stores.rates import Rates
+from relayout.stores.rates import Rates, assumed
 from relayout.stores.run import WORK, Run
 from relayout.stores.store import Address, Fingerprint
 from relayout.stores.task import Schedule
@@ -47,6 +48,9 @@ are asked what they take (:func:`relayout.dask.for_workers`)."""
 
 SPARE: Final = 2
 """Tasks at a time beyond one for each processor: some wait for the disk."""
+
+ALIKE: Final = 1.05
+"""The ratio of two predicted times up to which the plan of less memory is taken."""
 
 CHUNK: Final = 8 << 20
 """Bytes of a chunk of the destination, where nothing suggests another size."""
@@ -187,7 +191,7 @@ def plan(
     if made.reads_destination:
         raise LayoutError("beta adds to an old destination, and that of a plan is new")
     _check_carried(lazy, desc, made)
-    target = _target(lazy, where, desc, chunks, shards, kind, codecs, zarr_format)
+    target, coded = _target(lazy, where, desc, chunks, shards, kind, codecs, zarr_format)
     found = lazy.stored.fingerprint()
     complete = found.chunks == lazy.grid.total
     absent = "" if complete or found.chunks < 0 else _missing(lazy, found)
@@ -232,12 +236,15 @@ def plan(
                 *((found.newest, complete) if first_pass else (0, True)),
                 *(shape.reads * a.stored_bytes, shape.writes * b.stored_bytes),
                 *(shape.reads, shape.runs or shape.writes),
-                *(shape.memory, shape.reads + shape.writes),
+                shape.memory,
+                shape.work,
+                a.stored.total,
                 collected[number] if shape.runs else "",
+                shape.assembled,
             )
         )
         first += shape.blocks
-    notes = [note for note in (absent, lazy.stored.note) if note]
+    notes = [note for note in (absent, lazy.stored.note, coded) if note]
     count = min(count, max(1, *(shape.blocks for shape in shapes)))
     return Plan(
         *(lazy.address, target, tuple(passing), found, room, base, count, rates, tuple(notes), many),
@@ -324,7 +331,8 @@ def _target(
     kind: str | None,
     codecs: str,
     version: int,
-) -> Address:
+) -> tuple[Address, str]:
+    """Where the new array is and what it is to be; and what there is to say about its codecs."""
     shape = stored_shape(desc)
     kind = kind or ("zarr" if where.lower().endswith(".zarr") else "npy")
     sizes = _sizes(desc, shape, "chunks", chunks) if chunks is not None else _like(lazy, desc)
@@ -333,20 +341,23 @@ def _target(
         cut = [-(-size // chunk) * chunk for size, chunk in zip(shape, sizes, strict=True)]
         whole = _sizes(desc, cut, "shards", shards)
     foreign = lazy.stored.element if lazy.stored.element != lazy.dtype.name else ""
+    note = ""
     if kind == "zarr":
         like = lazy.stored if isinstance(lazy.stored, Zarr) else None
         told: Any = new_metadata(
             desc, sizes, shards=whole, codecs=codecs, like=like, version=version, element=foreign
         )
+        note = chosen(codecs, like and like.array, version, desc.dtype.bits // 8)[1]
     elif kind in ("npy", "bin"):
         if whole is not None or codecs not in ("same", "none"):
             raise LayoutError(f"a folder of {kind} files has neither shards nor codecs; write Zarr (x.zarr)")
         told = Folder.create(desc, sizes, kind, foreign)
     else:
         raise LayoutError(f"stores are written as zarr, npy or bin, and not as {described(kind)}")
-    return Address(
+    address = Address(
         "zarr" if kind == "zarr" else "folder", where, "", json.dumps({"create": told}, sort_keys=True)
     )
+    return address, note
 
 
 def _sizes(desc: MemoryDesc, most: Sequence[int], what: str, given: Sequence[int]) -> tuple[int, ...]:
@@ -398,20 +409,18 @@ def _chosen(
 
     ``crew`` are the threads of a process, and the processes.
     """
-    best: tuple[float, tuple[int, list[search.Shape], Cells | None]] | None = None
+    found: list[tuple[float, int, tuple[int, list[search.Shape], Cells | None]]] = []
     source, target = sides
     threads, workers = crew
     processors = max(1, threads - SPARE)  # more tasks at a time than that only wait for the disk
 
     def offer(count: int, shapes: list[search.Shape], middle: Cells | None) -> None:
-        nonlocal best
         stops = [source, *([middle] if middle is not None else []), target]
         seconds = sum(
-            shape.seconds(stops[k], stops[k + 1], search.ASSUMED, min(count, processors) * workers)
+            shape.seconds(assumed(stops[k].plain, stops[k + 1].plain), min(count, processors) * workers)
             for k, shape in enumerate(shapes)
         )
-        if best is None or seconds < 0.95 * best[0]:  # those before have more tasks at a time
-            best = seconds, (count, shapes, middle)
+        found.append((seconds, count * max(shape.memory for shape in shapes), (count, shapes, middle)))
 
     for count in sorted({threads, processors, max(1, processors // 2), 1}, reverse=True):
         most = room // count
@@ -442,7 +451,11 @@ def _chosen(
             shapes = [shape for shape in two if shape is not None]
             if len(shapes) == 2:
                 offer(count, shapes, middle)
-    return None if best is None else best[1]
+    if not found:
+        return None
+    # Of those that are alike the one with least memory; of these the one with more tasks at a time.
+    alike = ALIKE * min(seconds for seconds, *_ in found)
+    return min((one for one in found if one[0] <= alike), key=lambda one: (one[1], -one[2][0]))[2]
 
 
 def _too_little(sides: tuple[Cells, Cells], room: int, base: int) -> TooLittle:

@@ -21,12 +21,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from relayout.errors import LayoutError, spelled_bytes
+from relayout.errors import LayoutError, counted, spelled_bytes
 from relayout.forking import lock
 from relayout.reorder.attributes import Attributes
 from relayout.stores import rates
-from relayout.stores.grid import Grid, size_of
-from relayout.stores.rates import Rates
+from relayout.stores.grid import Grid, Index, size_of
+from relayout.stores.rates import KERNEL, Rates, Work
 from relayout.stores.store import Address, Fingerprint, digest
 from relayout.stores.task import Task
 
@@ -62,11 +62,21 @@ class Pass:
     requests_written: int
     memory: int
     """Bytes that a task holds at the same time, at most."""
-    chunks: int
-    """Chunks read and written, each as often as it is; those that several tasks write parts of, once."""
+    work: Work
+    """What there is to do, counted, of which a predicted time is made."""
+    source_chunks: int
+    """How many chunks the source has; ``requests_read`` counts each as often as it is read."""
     scatter: str = ""
     """Where files are collected that several tasks write parts of (:mod:`.collected`); empty: each chunk is
     written by one task. ``requests_written`` counts those parts."""
+    assembled: Index = ()
+    """For how many cells of the source along each axis there is room in the buffer of a block
+    (:mod:`.assembled`); empty: the chunks of the source are not put together."""
+
+    @property
+    def times_read(self) -> float:
+        """How often a chunk of the source is read and decoded, on average."""
+        return self.requests_read / max(1, self.source_chunks)
 
     @cached_property
     def blocks(self) -> Grid:
@@ -84,8 +94,7 @@ class Pass:
 
     def seconds(self, rates: Rates) -> float:
         """Predicted time, of all tasks one after another in one thread."""
-        runs = self.requests_written if self.scatter else 0
-        return rates.seconds(self.bytes_read, self.bytes_written, self.chunks, runs)
+        return rates.seconds(self.work)
 
 
 @dataclass(frozen=True)
@@ -145,6 +154,7 @@ class Plan:
                         p.by_target,
                         repr(p.attributes),
                         p.scatter,
+                        list(p.assembled),
                     ]
                     for p in self.passes
                 ),
@@ -156,7 +166,8 @@ class Plan:
         """What predicted times are made of: what was given, or what is measured when it is asked for."""
         found: Rates | None = self.given or self.__dict__.get("_measured")
         if found is None:
-            found = rates.measured(self.source.open(), self.target.open(), Path(self.target.path).parent)
+            folder, between = Path(self.target.path).parent, len(self.passes) > 1
+            found = rates.measured(self.source.open(), self.target.open(), folder, between)
             self.__dict__["_measured"] = found  # no cached_property, which has a lock of its own
         return found
 
@@ -184,7 +195,7 @@ class Plan:
         block = one.blocks.box(one.blocks.index(number - one.first))
         return Task(
             *(number, one.source, one.target, block, one.attributes, one.by_target),
-            *(one.newest, one.complete, self.key, one.scatter),
+            *(one.newest, one.complete, self.key, one.scatter, one.assembled),
         )
 
     def __len__(self) -> int:
@@ -208,13 +219,17 @@ class Plan:
     @property
     def seconds(self) -> float:
         """Predicted time: the threads of all :attr:`workers` share the work, as many as there are processors,
-        and one disk takes what is written.
+        and one disk takes what is written. Kernels are made before that, one after another.
         """
         many = self.threads * self.workers
         if self.workers == 1:
             many = min(many, os.cpu_count() or 1)
-        found = self.rates
-        return sum(max(one.seconds(found) / many, one.bytes_written / found.disk) for one in self.passes)
+        found, last = self.rates, len(self.passes) - 1
+        several = [found.of_pass(k == 0, k == last) for k in range(last + 1)]
+        return sum(
+            max(one.seconds(each) / many, one.bytes_written / each.disk) + one.work.kernels * KERNEL
+            for one, each in zip(self.passes, several, strict=True)
+        )
 
     @property
     def fixed(self) -> int:
@@ -286,10 +301,14 @@ class Plan:
             what = "in one pass" if len(self.passes) == 1 else f"pass {number} of {len(self.passes)}"
             if number < len(self.passes):
                 what += f", to {one.target.spelled}"
+            again = f", each chunk {one.times_read:.2f} times" if one.times_read >= 1.005 else ""
+            together = ", of chunks that are put together first" if one.assembled else ""
+            read, written = counted(one.requests_read, "request"), counted(one.requests_written, "request")
             lines += [
-                f"{what}: {several(one.blocks.total, 'block')} of {'x'.join(map(str, one.block))}",
-                f"  reads   {spelled_bytes(one.bytes_read)} in {several(one.requests_read, 'request')}",
-                f"  writes  {spelled_bytes(one.bytes_written)} in {several(one.requests_written, 'request')}"
+                f"{what}: {counted(one.blocks.total, 'block')} of {'x'.join(map(str, one.block))}",
+                f"  reads   {spelled_bytes(one.bytes_read)} in {read}{again}",
+                f"  moves   {counted(one.work.moves, 'piece')}{together}",
+                f"  writes  {spelled_bytes(one.bytes_written)} in {written}"
                 + (", parts of chunks" if one.scatter else ""),
                 f"  memory  {spelled_bytes(one.memory)} a task",
             ]
@@ -298,7 +317,7 @@ class Plan:
         begin = "in all:" if self.workers == 1 else f"each of {self.workers} workers:"
         lines.append(
             f"{begin} {spelled_bytes(self.peak)} of {spelled_bytes(self.memory)} with "
-            f"{several(self.threads, 'task')} at a time, {spelled_bytes(self.base)} of it the "
+            f"{counted(self.threads, 'task')} at a time, {spelled_bytes(self.base)} of it the "
             f"interpreter{source}; "
             f"about {duration(self.seconds)}{told}"
         )
@@ -316,12 +335,3 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def several(count: int, word: str) -> str:
-    """A number of things.
-
-    >>> several(1, "block"), several(2, "block")
-    ('1 block', '2 blocks')
-    """
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -7,14 +7,20 @@ which needs no loop over blocks::
 
     chunks read     =  product over axes of the sum over blocks of chunks touched
     chunks written  =  product over axes of dims / t
+    pieces          =  product over axes of how many parts the boundaries of both grids cut it into
+    shapes of them  =  product over axes of different lengths of such parts, up to min(s, t) / gcd(s, t)
     memory          =  of the largest block, by going through its schedule (:func:`.task.schedule`)
 
 Candidates along an axis are ``t`` times powers of two, common multiples of ``s`` and ``t``, and the whole
 axis. That is some hundreds to some thousands of shapes. They are sorted by predicted time, and the first
-that fits is taken.
+that fits is taken. Where pieces have many shapes, each candidate stands there a second time with its chunks
+put together before they are converted (:mod:`.assembled`): that takes more memory, and no kernel for each.
+
+Of times that are alike the one with less memory is taken: what a conversion does not need is left to others,
+and buffers that are touched for the first time cost time, too.
 
 The choice must be the same tomorrow, when a conversion is resumed, so that it is made with fixed rates
-(:data:`ASSUMED`), and never with measured ones.
+(:func:`.rates.assumed`), and never with measured ones.
 """
 
 from __future__ import annotations
@@ -24,16 +30,27 @@ from itertools import product
 from math import gcd, lcm, log, prod
 from typing import Final, NamedTuple
 
-from relayout.stores.grid import Cells, Grid
-from relayout.stores.rates import ASSUMED, Rates
+from relayout.stores import assembled
+from relayout.stores.grid import Cells, Grid, Index
+from relayout.stores.rates import ASSUMED, KERNEL, Rates, Work, assumed
 from relayout.stores.task import Schedule, schedule
 
-__all__ = ["ASSUMED", "Shape", "between", "fastest", "scattered"]
+__all__ = ["ALIKE", "ASSUMED", "Shape", "between", "fastest", "scattered"]
 
 
 ALIKE: Final = 1.1
 """The ratio of two predicted times up to which the smaller blocks are taken: what is killed loses less, and
 one block more than a multiple of the threads is no reason for huge ones."""
+
+FINE: Final = 1.03
+"""The same where chunks have no common divisor, so that larger blocks read less at their rims."""
+
+LONG: Final = 1.1
+"""The same for the runs of bytes that are written into parts of files: twice as long ones take twice the
+memory, and are predicted to be a little faster, but buffers of hundreds of megabytes are not."""
+
+FEW: Final = 16
+"""Shapes of pieces up to which chunks are not put together: each is a kernel that is made once."""
 
 MOST_SHAPES: Final = 8000
 MOST_STEPS: Final = 400_000
@@ -51,14 +68,21 @@ class Shape(NamedTuple):
     memory: int
     """Bytes of a task, at most."""
     blocks: int
-    runs: int = 0
-    """Runs of bytes that are written into parts of files; 0: chunks are written whole."""
+    work: Work
+    """What there is to do in all blocks."""
+    assembled: Index = ()
+    """For how many cells of the source there is room along each axis in the buffer that they are put into;
+    empty: they are converted piece by piece."""
 
-    def seconds(self, source: Cells, target: Cells, rates: Rates, threads: int = 1) -> float:
+    @property
+    def runs(self) -> int:
+        """Runs of bytes that are written into parts of files; 0: chunks are written whole."""
+        return self.work.runs
+
+    def seconds(self, rates: Rates, threads: int = 1) -> float:
         """Predicted time on so many threads, with the rates of one."""
-        read, written = self.reads * source.stored_bytes, self.writes * target.stored_bytes
-        work = rates.seconds(read, written, self.reads + self.writes, self.runs)
-        return work / self.blocks * _whole(self.blocks, threads)
+        each = rates.seconds(self.work) / self.blocks
+        return each * _whole(self.blocks, threads) + self.work.kernels * KERNEL
 
 
 def fastest(source: Cells, target: Cells, most: int, threads: int) -> Shape | None:
@@ -72,13 +96,26 @@ def fastest(source: Cells, target: Cells, most: int, threads: int) -> Shape | No
     >>> one, two = (fastest(rows, columns, most, 1) for most in (8 << 20, 2 << 20))
     >>> one.block, one.reads, two.block, two.reads
     ((1024, 1024), 16, (1024, 256), 64)
+
+    Chunks that have no common divisor are put together:
+
+    >>> one = Cells(MemoryDesc((9973, 7919), "f32", "ab"), (103, 127))
+    >>> two = Cells(MemoryDesc((9973, 7919), "f32", "ab"), (89, 131))
+    >>> found = fastest(one, two, 16 << 20, 2)
+    >>> found.assembled != (), found.reads / one.stored.total < 1.3
+    (True, True)
     """
+    rates, once = assumed(source.plain, target.plain), source.stored.total
+    alike = ALIKE if _meetings(source, target)[1] <= FEW else FINE
+    # Of those that are alike one that reads nothing twice, and then the smallest.
     found = sorted(
-        (_rank(shape.seconds(source, target, ASSUMED, threads)), shape.reads, prod(shape.block), shape)
+        (_rank(shape.seconds(rates, threads), alike), shape.reads > once, prod(shape.block), shape)
         for shape in _shapes(source, target, most)
     )
     left = MOST_STEPS
     for *_, shape in found:
+        if shape.assembled:
+            return shape
         steps = _largest(source, shape.block, target)
         if prod(steps[0]) * prod(steps[1]) > left:
             continue
@@ -102,13 +139,15 @@ def _whole(size: int, step: int) -> int:
     return -(-size // step)
 
 
-def _rank(seconds: float) -> int:
+def _rank(seconds: float, alike: float) -> int:
     """Times that are alike have the same; those that are longer a larger one."""
-    return round(log(max(seconds, 1e-9), ALIKE))
+    return round(log(max(seconds, 1e-9), alike))
 
 
 def _shapes(source: Cells, target: Cells, most: int) -> Iterator[Shape]:
-    """All candidates that could fit, without having looked at their schedule."""
+    """All candidates that could fit, of those without an assembled source without having looked at their
+    schedule.
+    """
     axes = []
     for size, s, t in zip(source.grid.shape, source.grid.chunks, target.grid.chunks, strict=True):
         axes.append([(b, *_touched(size, s, b)) for b in _sizes(size, s, t)])
@@ -118,17 +157,50 @@ def _shapes(source: Cells, target: Cells, most: int) -> Iterator[Shape]:
     least = source.nbytes + target.nbytes + max(source.coding_bytes, 2 * target.coding_bytes)
     if least > most:
         return
+    pieces, kinds = _meetings(source, target)
+    edges = _edges(target)
+    writes = target.stored.total
     for several in product(*axes):
         block = tuple(b for b, _, _ in several)
-        held = (
-            prod(n for _, _, n in several) * source.nbytes,
-            prod(_whole(b, t) for b, t in zip(block, target.grid.chunks, strict=True)) * target.nbytes,
-        )
-        if min(held) > 64 * most:  # no order of its cells makes that fit
-            continue
+        counts = tuple(n for _, _, n in several)
         reads = prod(total for _, total, _ in several) * source.per_cell
         blocks = prod(_whole(max(1, size), b) for size, b in zip(source.grid.shape, block, strict=True))
-        yield Shape(block, True, reads, target.stored.total, 0, blocks)
+        read = reads * source.stored_bytes
+        work = Work(read, writes * target.stored_bytes, reads + writes, pieces, kinds)
+        held = (
+            prod(counts) * source.nbytes,
+            prod(_whole(b, t) for b, t in zip(block, target.grid.chunks, strict=True)) * target.nbytes,
+        )
+        if min(held) <= 64 * most:  # or else no order of its cells makes that fit
+            yield Shape(block, True, reads, writes, 0, blocks, work)
+        memory = assembled.memory(source, target, counts)
+        if kinds > FEW and memory <= most:
+            together = work._replace(moves=target.grid.total, kernels=edges, copied=read)
+            yield Shape(block, True, reads, writes, memory, blocks, together, counts)
+
+
+def _meetings(source: Cells, target: Cells) -> tuple[int, int]:
+    """How many pieces the chunks of both have in common, and how many shapes these have, at most.
+
+    >>> from relayout import MemoryDesc
+    >>> desc = MemoryDesc((60, 60), "u8", "ab")
+    >>> [_meetings(Cells(desc, s), Cells(desc, t)) for s, t in [((20, 60), (10, 5)), ((7, 6), (5, 4))]]
+    [(72, 4), (380, 18)]
+    """
+    pieces = kinds = 1
+    for size, s, t in zip(source.grid.shape, source.grid.chunks, target.grid.chunks, strict=True):
+        size = max(1, size)
+        along = _whole(size, s) + _whole(size, t) - _whole(size, lcm(s, t))
+        pieces *= along
+        kinds *= min(along, min(s, t) // gcd(s, t) + 1)
+    return pieces, kinds
+
+
+def _edges(cells: Cells) -> int:
+    """How many shapes cells have: within the array, and at its ends."""
+    return prod(
+        1 if size % chunk == 0 else 2 for size, chunk in zip(cells.grid.shape, cells.grid.chunks, strict=True)
+    )
 
 
 def _sizes(size: int, s: int, t: int) -> list[int]:
@@ -214,7 +286,7 @@ def scattered(source: Cells, target: Cells, most: int, threads: int) -> Shape | 
     >>> columns = Cells(MemoryDesc((1024, 1024), "f32", "ab"), (1024, 64), plain=True)
     >>> found = scattered(rows, columns, 2 << 20, 1)
     >>> found.block, found.reads, found.runs
-    ((256, 1024), 16, 64)
+    ((128, 1024), 16, 128)
     """
     if not (target.plain and target.direct):
         return None
@@ -234,6 +306,7 @@ def scattered(source: Cells, target: Cells, most: int, threads: int) -> Shape | 
         del longest[2::2]
     width = target.whole.dtype.bits // 8
     chunk = target.stored.chunks
+    rates = assumed(source.plain, True)
     found: list[tuple[float, int, Shape]] = []
     for block in product(*axes):
         room = prod(_longest(n, t, b) for n, t, b in zip(dims, target.grid.chunks, block, strict=True))
@@ -241,7 +314,7 @@ def scattered(source: Cells, target: Cells, most: int, threads: int) -> Shape | 
         if memory > most:
             continue
         blocks = prod(_whole(max(1, size), b) for size, b in zip(dims, block, strict=True))
-        pieces = prod(
+        parts = prod(
             _touched(size, t, b)[0] for size, t, b in zip(dims, target.grid.chunks, block, strict=True)
         )
         part = list(chunk)
@@ -249,11 +322,30 @@ def scattered(source: Cells, target: Cells, most: int, threads: int) -> Shape | 
             if block[axis] < dims[axis]:
                 part[position] = min(chunk[position], block[axis] // unit)
         last = max((p for p, (a, b) in enumerate(zip(part, chunk, strict=True)) if a < b), default=0)
-        shape = Shape(
-            block, False, source.stored.total, target.stored.total, memory, blocks, pieces * prod(part[:last])
+        reads, writes = source.stored.total, target.stored.total
+        work = Work(
+            *(reads * source.stored_bytes, writes * target.stored_bytes, reads),
+            *(source.grid.total, _phases(source, target, block), 0, parts, parts * prod(part[:last])),
         )
-        found.append((shape.seconds(source, target, ASSUMED, threads), memory, shape))
-    return min(found)[2] if found else None
+        shape = Shape(block, False, reads, writes, memory, blocks, work)
+        found.append((shape.seconds(rates, threads), memory, shape))
+    if not found:
+        return None
+    alike = LONG * min(seconds for seconds, *_ in found)
+    return min((memory, seconds, shape) for seconds, memory, shape in found if seconds <= alike)[2]
+
+
+def _phases(source: Cells, target: Cells, block: Sequence[int]) -> int:
+    """How many shapes the pieces have, at most, in which cells of the source lie in a block that is cut where
+    whole chunks of the destination begin.
+
+    A cell that is cut there has two pieces, of any lengths if the chunks have no common divisor.
+    """
+    kinds = 1
+    for s, t, b, count in zip(source.grid.chunks, target.grid.chunks, block, source.grid.counts, strict=True):
+        lengths = min(s, t) // gcd(s, t)
+        kinds *= 2 * min(count, lengths) if lengths > 1 and b > t else 1
+    return kinds
 
 
 def _longest(size: int, t: int, b: int) -> int:

@@ -7,6 +7,8 @@ planner asks, too)::
     by target    for each chunk to write: read what it needs and is not there yet, convert, write, forget
     by source    for each chunk to read: convert what it gives to each chunk to write, forget;
                  write those that are complete
+    assembled    read all chunks into one buffer, as they are; for each chunk to write: convert, write
+                 (:mod:`.assembled`, where chunks meet in boxes of too many shapes)
 
 A task depends on nothing but its fields. It may run in any process that sees the same file system, twice, or
 twice at the same time: the bytes are the same, and each chunk appears by one rename.
@@ -26,6 +28,7 @@ import numpy as np
 from relayout.errors import LayoutError
 from relayout.files.arrays import physical_shape
 from relayout.reorder.attributes import Attributes
+from relayout.stores.assembled import Hull
 from relayout.stores.buffers import given_back, taken
 from relayout.stores.collected import Collected
 from relayout.stores.files import ChunkFile
@@ -89,6 +92,9 @@ class Task(NamedTuple):
     """Where chunks are collected that this and other tasks write parts of (:mod:`.collected`); empty: the
     task writes whole chunks, and its block is made of them. Otherwise it is made of whole chunks of the
     source."""
+    assembled: Index = ()
+    """For how many cells of the source along each axis there is room in the buffer of the block, into which
+    they are put together before they are converted (:mod:`.assembled`); empty: they are not."""
 
     def run(self) -> Done:
         """Read the block, convert it, write it.
@@ -234,6 +240,9 @@ class _Work:
         if task.scatter:
             self._scatter(Collected(self.target.stored, Path(task.scatter)))
             return self._done()
+        if task.assembled:
+            self._assemble(Hull(self.source.cells, task.assembled, task.block))
+            return self._done()
         steps = schedule(self.source.cells, self.target.cells, task.block, task.by_target).steps
         way = self._way(steps) if task.by_target else None
         if way is None:
@@ -257,6 +266,11 @@ class _Work:
                 for region in parts:
                     mover = Mover(cells, region, task.attributes)
                     yield from ((mover, piece) for piece in mover.views(cell, cell, task.block))
+            return
+        if task.assembled:
+            mover = Mover(Hull(cells, task.assembled, task.block), self.target.cells, task.attributes)
+            for cell in product(*self.target.cells.grid.touched(task.block)):
+                yield from ((mover, piece) for piece in mover.views((), cell, task.block))
             return
         steps = schedule(cells, self.target.cells, task.block, task.by_target).steps
         way = self._way(steps) if task.by_target else None
@@ -298,6 +312,22 @@ class _Work:
             self.written += region.size
             given_back(out)
         self.seconds[2] += time.perf_counter() - begin
+
+    def _assemble(self, hull: Hull) -> None:
+        """Put the chunks of the source together, and make each of the destination of one piece of that."""
+        begin = time.perf_counter()
+        whole = taken(hull.size)
+        for chunk in hull.chunks():
+            found = self._chunk(chunk)
+            hull.put(whole, chunk, found)
+            given_back(found)
+        self.seconds[0] += time.perf_counter() - begin
+        self.mover = Mover(hull, self.target.cells, self.task.attributes)
+        self.held[()] = whole
+        for cell in product(*self.target.cells.grid.touched(self.task.block)):
+            self._step("move", (), cell)
+            self._step("write", cell, None)
+        self._step("forget", (), None)
 
     def _step(self, what: str, cell: Index, other: Index | None) -> None:
         begin = time.perf_counter()

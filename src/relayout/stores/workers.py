@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from relayout.stores.buffers import reused
+from relayout.stores.buffers import Pool, reused
 
 if TYPE_CHECKING:
     from relayout.stores.run import Run
@@ -75,6 +75,7 @@ class _Crew:
         self.active = self.told = 0
         self.recorded, self.interval = time.monotonic(), INTERVAL
         self.error: BaseException | None = None
+        self.pool = Pool()
         self.unsure = False
         """Whether the disk has failed. Systems tell that once; if they are asked again all is well."""
 
@@ -103,7 +104,7 @@ class _Crew:
             self.changed.notify_all()
 
     def _worker(self) -> None:
-        with reused():
+        with reused(self.pool):
             self._tasks()
 
     def _tasks(self) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -40,6 +39,7 @@ from relayout.layout.layout import MAX_ELEMENTS
 from relayout.layout.roles import DATA, WEIGHTS
 from relayout.stores import inline
 from relayout.stores.buffers import given_back, taken
+from relayout.stores.codecs import chosen
 from relayout.stores.files import (
     ChunkFile,
     fingerprint,
@@ -60,7 +60,6 @@ MOST_METADATA: Final = 100_000_000
 """Bytes of a file of metadata that are read."""
 
 METADATA: Final = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
-_LEVELS: Final = {"none": 0, "zstd": 22, "gzip": 9, "blosc": 9}
 _WIDTHS: Final = {"bf16": "uint16", "f8_e4m3": "uint8", "f8_e5m2": "uint8"}
 
 
@@ -212,7 +211,8 @@ class Zarr:
         bits = native.itemsize * 8
         if native.kind not in "biufcV" or native.fields is not None or bits not in CARRIERS:
             raise Unsupported(
-                f"{self.address.spelled} holds elements of type {native}, which Relayout can't move"
+                f"{self.address.spelled} holds elements of type {native}, which Relayout can't move: of "
+                "numbers and raw bytes it moves those of 8, 16, 32 and 64 bits"
             )
         kind = None if known is None or known.dtype is None else as_dtype(known.dtype)
         foreign = f"V{native.itemsize}" if native.kind == "V" else native.name
@@ -538,65 +538,12 @@ def new_metadata(
         fill_value=None if np.dtype(numpy_type).kind == "V" else 0,  # bytes have a zero of their own
         zarr_format=version,
         attributes={"relayout": descriptor_to_json(desc)},
-        compressors=_compressors(codecs, like, version, desc.dtype.bits // 8),
+        compressors=chosen(codecs, like and like.array, version, desc.dtype.bits // 8)[0],
         filters=None,
         **options,
     )
     texts = made.metadata.to_buffer_dict(default_buffer_prototype())
     return {name: bytes(text.to_bytes()).decode() for name, text in texts.items()}
-
-
-def _compressors(codecs: str, like: Zarr | None, version: int, width: int) -> Any:
-    if codecs == "same":
-        if like is not None and like.array.metadata.zarr_format == version:
-            found = [_for_width(codec, width) for codec in like.array.compressors]
-            return tuple(found) if version == 3 else (found[0] if found else None)
-        codecs = "zstd" if like is None or like.codecs else "none"
-    with lock():
-        import numcodecs
-        import zarr.codecs as those
-
-    main, plus, check = codecs.partition("+")
-    name, _, level = main.partition(":")
-    if (
-        name not in ("none", "zstd", "gzip", "blosc")
-        or (plus and check != "crc32c")
-        or not re.fullmatch("[0-9]{0,3}", level)
-    ):
-        raise LayoutError(
-            f"codecs {codecs!r} are not known; there are none, zstd, gzip and blosc, with a level as in "
-            "zstd:3 and a checksum as in zstd+crc32c"
-        )
-    number = int(level) if level else {"gzip": 5, "blosc": 5}.get(name, 0)
-    most = _LEVELS[name]
-    if number > most or (level and not most):
-        which = f"{name} has levels up to {most}" if most else "what is not compressed has no level"
-        raise LayoutError(f"codecs {codecs!r}: {which}")
-    if version == 2:
-        if plus:
-            raise LayoutError("checksums are written in Zarr 3; version 2 has none")
-        if name == "none":
-            return None
-        if name == "blosc":
-            return numcodecs.Blosc(cname="lz4", clevel=number, shuffle=numcodecs.Blosc.SHUFFLE)
-        return numcodecs.Zstd(level=number) if name == "zstd" else numcodecs.GZip(level=number)
-    made: list[Any] = []
-    if name == "zstd":
-        made.append(those.ZstdCodec(level=number))
-    elif name == "gzip":
-        made.append(those.GzipCodec(level=number))
-    elif name == "blosc":
-        made.append(those.BloscCodec(cname="lz4", clevel=number, shuffle="shuffle", typesize=width))
-    if plus:
-        made.append(those.Crc32cCodec())
-    return made or None
-
-
-def _for_width(codec: Any, width: int) -> Any:
-    """A codec of the source for elements of so many bytes: blosc shuffles bytes by that."""
-    if hasattr(codec, "typesize") and hasattr(codec, "evolve_from_array_spec"):
-        return replace(codec, typesize=width)
-    return codec
 
 
 def _within(path: str, name: str) -> Path:

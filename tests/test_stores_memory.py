@@ -1,0 +1,78 @@
+"""Conversions in processes of their own: the resident set, measured by the system, is what was allowed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relayout.stores import planning
+
+zarr = pytest.importorskip("zarr")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="/proc"),
+    pytest.mark.slow,
+]
+
+SCRIPT = """
+import json, sys
+import relayout as rl
+from relayout import stores
+from relayout.stores import search
+told = json.loads(sys.argv[1])
+plan = stores.plan(rl.open(told["source"], format="ab"), told["target"], "ba", chunks=told["chunks"],
+                   memory=told["memory"], rates=search.ASSUMED)
+assert [bool(one.scatter or one.assembled) for one in plan.passes] == told["passes"], plan.explain()
+plan.run()
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(plan.peak, int(peak.split()[1]) * 1024)
+"""
+
+SHAPE = (4096, 4096)  # f32: 64 MiB
+
+
+@pytest.mark.parametrize("cold", [False, True], ids=["kernels on the disk", "no kernels yet"])
+@pytest.mark.parametrize(
+    ("chunks", "others", "codec", "passes"),
+    [
+        ((512, 1024), (512, 1024), "zstd", [False]),
+        ((512, 1024), (512, 1024), "gzip", [False]),
+        ((512, 1024), (512, 1024), None, [False]),
+        ((64, 4096), (4096, 64), None, [True]),
+        ((64, 4096), (4096, 64), "zstd", [True, False]),
+        ((103, 127), (89, 131), "zstd", [True]),
+    ],
+    ids=["zstd", "gzip", "plain", "parts", "parts, then zstd", "put together"],
+)
+def test_memory_is_kept(
+    chunks: tuple[int, int],
+    others: tuple[int, int],
+    codec: str | None,
+    passes: list[bool],
+    cold: bool,
+    tmp_path: Path,
+) -> None:
+    made = {"zstd": zarr.codecs.ZstdCodec(), "gzip": zarr.codecs.GzipCodec(level=1), None: None}[codec]
+    x = zarr.create_array(tmp_path / "x.zarr", shape=SHAPE, chunks=chunks, dtype="f4", compressors=made)
+    values = np.arange(SHAPE[0] * SHAPE[1], dtype=np.float32).reshape(SHAPE)
+    x[...] = values
+    memory = planning.BASE + (40 << 20)
+    told = {
+        "source": str(tmp_path / "x.zarr"),
+        "target": str(tmp_path / "y.zarr"),
+        "chunks": others[::-1],
+        "memory": memory,
+        "passes": passes,
+    }
+    given = {**os.environ, "RELAYOUT_CACHE": str(tmp_path / "cache")} if cold else dict(os.environ)
+    words = [sys.executable, "-c", SCRIPT, json.dumps(told)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=given)
+    assert done.returncode == 0, done.stderr
+    predicted, measured = map(int, done.stdout.split())
+    assert measured <= predicted <= memory
+    assert (zarr.open_array(tmp_path / "y.zarr", mode="r")[...] == values.T).all()
