@@ -55,7 +55,7 @@ def files(monkeypatch, tmp_path):
     monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("RELAYOUT_RUNS_LIMIT", "1000000")
     monkeypatch.setattr(kept.cache, "SETTLED", -EARLIER)
-    monkeypatch.setattr(kept, "_code", lambda: "code")
+    monkeypatch.setattr(kept, "code", lambda: "code")
     read: list[str] = []
     from relayout.importers import loading
 
@@ -232,11 +232,11 @@ def test_other_code_makes_other_runs(files, monkeypatch):
     folder, read = files
     path = model(folder / "m.onnx")
     rl.load(path).compile(batch=3)
-    monkeypatch.setattr(kept, "_code", lambda: "other code")
+    monkeypatch.setattr(kept, "code", lambda: "other code")
     rl.load(path).compile(batch=3)
     assert len(read) == 2
     assert len(runs(folder)) == 1
-    monkeypatch.setattr(kept, "_code", lambda: None)
+    monkeypatch.setattr(kept, "code", lambda: None)
     assert type(rl.load(path)) is Graph
 
 
@@ -316,12 +316,12 @@ def test_the_code_of_the_package_is_told_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "_package", kept._package.__wrapped__)
     monkeypatch.setattr(kept.cache, "SETTLED", 2 * 10**9)
     monkeypatch.setattr(kept, "LOADED", time.time_ns() + EARLIER)
-    first = kept._code()
-    assert first == kept._code() is not None
+    first = kept.code()
+    assert first == kept.code() is not None
     (tmp_path / "inner" / "a.py").write_text("")
-    second = kept._code()
+    second = kept.code()
     assert second not in (None, first)
     (tmp_path / "inner" / "a.py").write_text(" ")
-    assert kept._code() not in (None, first, second)
+    assert kept.code() not in (None, first, second)
     monkeypatch.setattr(kept, "LOADED", time.time_ns())
-    assert kept._code() is None  # another text may have been imported
+    assert kept.code() is None  # another text may have been imported

@@ -119,6 +119,19 @@ class Token(nn.Module):
         return y + self.table[self.places]
 
 
+class Keyless(nn.Module):
+    """A bias whose middle third is zero, as in Swin v2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(32, 96)
+
+    def forward(self, x: Any) -> Any:
+        bias = self.qkv.bias.clone()
+        bias[32:64].zero_()
+        return F.linear(x, self.qkv.weight, bias)
+
+
 class Shuffle(nn.Module):
     def forward(self, x: Any) -> Any:
         one, other = x.chunk(2, 1)
@@ -164,6 +177,16 @@ def test_the_graph_of_autograd(
     assert metas[0] == metas[1]
 
 
+def test_zeros_in_a_bias_are_a_constant(graphs: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = Keyless(), torch.randn(2, 16, 32)
+    agree(ran(model, x), model(x))
+    by_autograd(monkeypatch)
+    agree(ran(model, x), model(x))
+    (one, _), (other, _) = graphs
+    assert {*operators(one)} < {*operators(other)}
+    assert len(graphs) == 2
+
+
 def test_weights_of_a_resize_are_constants(graphs: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = nn.Upsample(scale_factor=2, mode="bilinear"), torch.randn(1, 8, 12, 12)
     agree(ran(model, x), model(x))
@@ -203,21 +226,20 @@ def returned_input(x: Any) -> Any:
     return x.view(-1), x + 1
 
 
-def base_after_view(x: Any) -> Any:
-    y = x * 2
-    y.view(-1)[3:].mul_(5)
-    return y + 1
-
-
-def view_after_base(x: Any) -> Any:
-    y = x * 2
-    part = y[1:]
-    y.add_(1)
-    return part * 3, y
-
-
 def rounded_in_place(x: Any) -> Any:
     return (x * 2).to(torch.bfloat16).add_(x)  # keeps bf16, where the sum of both would be f32
+
+
+def by_strides(x: Any) -> Any:
+    y = x * 2
+    y.as_strided((2, 2), (4, 1)).zero_()
+    return y
+
+
+def diagonal(x: Any) -> Any:
+    y = x * 2
+    y.diagonal().add_(1)
+    return y
 
 
 def constant(x: Any) -> Any:
@@ -231,8 +253,7 @@ def view_of_a_constant(x: Any) -> Any:
 @pytest.mark.parametrize(
     "model",
     [
-        written_input, returned_input, base_after_view, view_after_base, rounded_in_place, constant,
-        view_of_a_constant,
+        written_input, returned_input, rounded_in_place, by_strides, diagonal, constant, view_of_a_constant,
     ],
 )  # fmt: skip
 def test_what_is_left_to_autograd(model: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -242,6 +263,110 @@ def test_what_is_left_to_autograd(model: Any, caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.DEBUG, "relayout.torch.compiling.tracing"):
         agree(ran(model, x), wanted)
     assert "traced by AOTAutograd" in caplog.text
+
+
+def base_after_view(x: Any) -> Any:
+    y = x * 2
+    y.view(-1)[3:].mul_(5)
+    return y + 1
+
+
+def view_after_base(x: Any) -> Any:
+    y = x * 2
+    part = y[1:]
+    y.add_(1)
+    return part * 3, y
+
+
+def both_in_turns(x: Any) -> Any:
+    y = x * 2
+    one, other = y.chunk(2, 1)
+    one.add_(1)
+    y.mul_(3)
+    other.sub_(x[:, :2])
+    return y + 1, one * 2, other * 2
+
+
+def columns_and_rows(x: Any) -> Any:
+    y = x * 2
+    y.t()[1].fill_(3)
+    y.transpose(0, 1)[:, 2].relu_()
+    y.unsqueeze(0)[..., 3:].squeeze(2).neg_()
+    y.permute(1, 0).unbind(1)[3].copy_(x[0])
+    return y
+
+
+def every_second(x: Any) -> Any:
+    y = (x * 2).view(2, 8)
+    y[:, 1::2] = x.view(2, 8)[:, ::2]
+    y[1] = 7
+    return y.view(4, 4) * x
+
+
+def split_in_three(x: Any) -> Any:
+    y = x * 2
+    first, second, third = y.split((1, 2, 1))
+    second.exp_()
+    third.zero_()
+    return y - x, first + second[:1]
+
+
+def all_zero(x: Any) -> Any:
+    y = x * 2
+    y.zero_()
+    return y
+
+
+def copied(x: Any) -> Any:
+    y = x * 2
+    y.copy_(x)
+    return y
+
+
+def views_that_share(x: Any) -> Any:
+    y = x * 2
+    part = y[1:]
+    part.mul_(5)
+    return y, part
+
+
+WRITES = (
+    base_after_view, view_after_base, both_in_turns, columns_and_rows, every_second, split_in_three, all_zero,
+    copied, views_that_share,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("model", WRITES)
+def test_writes_through_views(model: Any, graphs: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(4, 4)
+    given = x.clone()
+    wanted = model(given)
+    again = []
+    for way in (lambda: None, lambda: by_autograd(monkeypatch)):
+        way()
+        again.append(ran(model, x))
+        agree(again[-1], wanted)
+    assert len(graphs) == 2
+    for one, other in zip(*map(torch.utils._pytree.tree_leaves, again), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_results_of_writes_are_new() -> None:
+    for model in (all_zero, copied):
+        torch._dynamo.reset()
+        fast, x = torch.compile(model, backend=Backend()), torch.randn(4, 4)
+        with torch.no_grad():
+            first = fast(x)
+            first.fill_(9)
+            agree(fast(x), model(x))
+            assert not bool((x == 9).any())
+
+
+def test_a_view_of_what_was_written_shares_its_memory() -> None:
+    with torch.no_grad():
+        y, part = torch.compile(views_that_share, backend=Backend())(torch.randn(4, 4))
+    y.fill_(7)
+    assert part.unique().tolist() == [7]
 
 
 def test_inputs_are_written() -> None:
@@ -302,6 +427,19 @@ def test_gradients_in_a_graph_without_them() -> None:
 
     weight, x = torch.ones(4, requires_grad=True), torch.randn(3, 4)
     agree(ran(model, x), model(x).detach())
+
+
+def test_notes_of_what_is_used(graphs: list[Any], caplog: pytest.LogCaptureFixture) -> None:
+    """torchvision's functions begin with one."""
+
+    def model(x: Any) -> Any:
+        torch._C._log_api_usage_once("relayout.tests")
+        return x * 2
+
+    x = torch.randn(4, 4)
+    with caplog.at_level(logging.DEBUG, "relayout.torch.compiling.tracing"):
+        agree(ran(model, x), x * 2)
+    assert "traced by AOTAutograd" not in caplog.text
 
 
 def test_an_input_that_begins_elsewhere() -> None:

@@ -41,7 +41,7 @@ from relayout.graph.plain import Reading, Writing
 from relayout.graph.run import Run
 from relayout.jit import cache
 
-__all__ = ["LIMIT", "FileGraph", "graph_of"]
+__all__ = ["LIMIT", "FileGraph", "code", "graph_of", "keep", "limit", "recalled", "sealed"]
 
 VERSION: Final = 1  # of entries; counted up when they change their meaning
 
@@ -73,7 +73,7 @@ class _Facts(NamedTuple):
 
     def hold(self) -> bool:
         """Whether all of that still is as it was."""
-        return all(_stamp(one.path) == one.stamp for one in self.files) and _code() == self.code
+        return all(_stamp(one.path) == one.stamp for one in self.files) and code() == self.code
 
 
 class FileGraph(Graph):
@@ -148,7 +148,7 @@ class FileGraph(Graph):
         """
         name = self._name(format, threads, batch, precision)
         if name is not None and self.__dict__["_again"]:
-            run = _recalled(name, self._seal())
+            run = recalled(name, sealed(self._facts))
             if run is not None:
                 run.planned_by(lambda: self.plan(format, threads, batch, precision=precision))
                 if self.defaults:
@@ -172,7 +172,7 @@ class FileGraph(Graph):
 
         check_threads(threads)
         precision = check_precision(precision)
-        if self._facts is None or not _limit():
+        if self._facts is None or not limit():
             return None
         inputs = self.inputs
         if batch is not None:
@@ -185,44 +185,11 @@ class FileGraph(Graph):
         what = (self._facts.files[0].path, format, threads, here(count()), sizes, precision)
         return f"run-{cache.digest(repr(what).encode()).hex()}"
 
-    @locked
-    def _seal(self) -> bytes:
-        """What a run ends with that was made from the same."""
-        from relayout.runtime.kept import generation
-        from relayout.targets.machine import host
-
-        return cache.digest(repr((VERSION, self._facts, str(host()), generation())).encode())
-
-    @locked
     def _keep(self, name: str, run: Run) -> None:
-        """Keep a run for later processes, where it can be written and there is room."""
-        facts, where = self._facts, _folder()
-        size, limit = run.memory.weights, _limit()
-        if facts is None or where is None or 2 * size > limit or not _has_room(where, FREE * size):
-            return
-        import tempfile
-
-        from relayout.graph.saving import write
-
-        part = ""
-        try:
-            handle, part = tempfile.mkstemp(prefix=f"{name}.", dir=where)
-            with os.fdopen(handle, "wb") as file:
-                write(run, file)
-                file.write(self._seal())
-                file.flush()
-                os.fsync(file.fileno())  # weights have no digest: half of them must not outlive a crash
-            if facts.hold():
-                os.replace(part, f"{where}/{name}")
-                part = ""
-                cache.save(_entry(facts.files[0].path), json.dumps(self._told(facts)).encode())
-                cache.shrink(where, limit)
-        except (OSError, LayoutError):  # a full disk; a step that has no text
-            pass
-        finally:
-            if part:
-                with contextlib.suppress(OSError):
-                    os.unlink(part)
+        """Keep a run for later processes."""
+        facts = self._facts
+        if facts is not None and keep(name, run, sealed(facts), facts.hold):
+            cache.save(_entry(facts.files[0].path), json.dumps(self._told(facts)).encode())
 
     def _told(self, facts: _Facts) -> dict[str, Any]:
         """What an entry says of the graph."""
@@ -255,7 +222,7 @@ def graph_of(path: str | os.PathLike[str], read: Read) -> Graph:
     """
     began = time.time_ns()
     given = os.fspath(path)
-    where = os.path.abspath(given) if isinstance(given, str) and _limit() else ""
+    where = os.path.abspath(given) if isinstance(given, str) and limit() else ""
     stamp = _stamp(where) if where and cache.folder() is not None else None
     if stamp is None:
         return read(given)[0]
@@ -267,9 +234,9 @@ def graph_of(path: str | os.PathLike[str], read: Read) -> Graph:
     for one in others:
         beside = os.path.abspath(one)
         files.append(_File(beside, _stamp(beside) or ()))
-    code = _code()
+    own = code()
     young = any(not one.stamp or max(one.stamp[3:5]) > began - cache.SETTLED for one in files)
-    facts = None if young or code is None or _stamp(where) != stamp else _Facts(tuple(files), code)
+    facts = None if young or own is None or _stamp(where) != stamp else _Facts(tuple(files), own)
     return FileGraph(graph, graph.outputs, facts) if facts is not None else graph
 
 
@@ -336,7 +303,7 @@ def _package() -> tuple[str, ...]:
     return tuple(sorted(where for where, _, names in os.walk(cache.PACKAGE) if "__init__.py" in names))
 
 
-def _code() -> str | None:
+def code() -> str | None:
     """The digest of what tells versions of this package's files apart; None where only reading them does."""
     found: list[Any] = []
     for where in _package():
@@ -359,8 +326,73 @@ def _code() -> str | None:
 
 
 @locked
-def _recalled(name: str, seal: bytes) -> Run | None:
-    """A run that was kept, if it was made from what the seal says; a damaged one is removed."""
+def sealed(facts: object) -> bytes:
+    """What a run ends with that was made from these facts, on this processor."""
+    from relayout.runtime.kept import generation
+    from relayout.targets.machine import host
+
+    return cache.digest(repr((VERSION, facts, str(host()), generation())).encode())
+
+
+@locked
+def keep(name: str, run: Run, seal: bytes, holds: Callable[[], bool]) -> bool:
+    """Keep a run for later processes, where it can be written and there is room.
+
+    Parameters
+    ----------
+    name : str
+        What it is called: a prefix and a digest.
+    run : Run
+    seal : bytes
+        What it was made from (:func:`sealed`).
+    holds : callable
+        Asked at the end, whether all of that still is as it was.
+
+    Returns
+    -------
+    bool
+        Whether it is kept.
+    """
+    where, size, most = _folder(), run.memory.weights, limit()
+    if where is None or 2 * size > most or not _has_room(where, FREE * size):
+        return False
+    import tempfile
+
+    from relayout.graph.saving import write
+
+    part = ""
+    try:
+        handle, part = tempfile.mkstemp(prefix=f"{name}.", dir=where)
+        with os.fdopen(handle, "wb") as file:
+            write(run, file)
+            file.write(seal)
+            file.flush()
+            os.fsync(file.fileno())  # weights have no digest: half of them must not outlive a crash
+        if holds():
+            os.replace(part, f"{where}/{name}")
+            part = ""
+            cache.shrink(where, most)
+            return True
+    except (OSError, LayoutError):  # a full disk; a step that has no text
+        pass
+    finally:
+        if part:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+    return False
+
+
+@locked
+def recalled(name: str, seal: bytes, copied: bool = False) -> Run | None:
+    """A run that was kept, if it was made from what the seal says; a damaged one is removed.
+
+    Parameters
+    ----------
+    name, seal
+        As it was kept (:func:`keep`).
+    copied : bool
+        Whether its weights are read at once, into memory of the process; otherwise they are mapped.
+    """
     from relayout.graph.saving import loaded, mapped
 
     where = _folder()
@@ -375,7 +407,7 @@ def _recalled(name: str, seal: bytes) -> Run | None:
         data = mapped(path)
         if data[-len(seal) :].tobytes() != seal:
             return None
-        run = loaded(data[: -len(seal)])
+        run = loaded(data[: -len(seal)], copied)
         if abs(time.time() - found.st_mtime) > cache.DAY:
             os.utime(path)
     except OSError:
@@ -403,7 +435,7 @@ def _folder() -> str | None:
     return path if stat.S_ISDIR(found.st_mode) and cache.ours(found) else None
 
 
-def _limit() -> int:
+def limit() -> int:
     """Bytes of all runs.
 
     Raises

@@ -92,8 +92,12 @@ def available() -> bool:
     return True
 
 
+@lru_cache(maxsize=8)
 def _target(machine: Machine, level: int) -> Any:
-    """A target machine that makes code for a processor."""
+    """A target machine that makes code for a processor.
+
+    It is kept: whoever asks llvmlite for another one waits until the module is done that is being compiled.
+    """
     return _known(machine.triple).create_target_machine(
         cpu=machine.cpu, features=machine.features, opt=level, reloc="pic", codemodel="default"
     )

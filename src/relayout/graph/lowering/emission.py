@@ -186,6 +186,8 @@ class _Emission:
         if other is not None:
             return other, other.starts[out.name]
         found = [self.placed.get(one.name) for one in join.case.inputs if one is not None]
+        if len(join.starts) < len(found):  # a part that comes twice lies in one place
+            return None
         first = found[0]
         if first is None or any(one is not first for one in found) or first.axis != join.axis:
             return None
@@ -319,12 +321,11 @@ class Site:
         """The memory of this concatenation, and the places of its parts."""
         join = self._join
         assert join is not None
-        whole = self._emission.whole(join)
-        parts = [
-            self._emission._part(join, one.dims, join.starts[one.name], join.axis)
-            for one in self.case.inputs
-            if one is not None
-        ]
+        whole, parts, start = self._emission.whole(join), [], 0
+        for one in self.case.inputs:
+            assert one is not None
+            parts.append(self._emission._part(join, one.dims, start, join.axis))
+            start += one.dims[join.axis]
         return whole, parts
 
     def lies_in(self, operand: Operand, piece: Value) -> bool:

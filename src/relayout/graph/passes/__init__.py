@@ -14,6 +14,7 @@ nodes, and asks what stands before them (:mod:`.rewriting`).
 ``arithmetic``       factors and terms in one form
 ``averages``         means over all pixels as GlobalAveragePool
 ``contractions``     Einsum as MatMul
+``disjoint``         sums of what lies side by side in zeros
 ``attentions``       Attention as MatMul, Softmax, MatMul
 ``affine``           BatchNormalization, factors and terms in weights and biases
 ``transposes``       Transposes that meet and vanish (``orders``: nodes for axes in another order)
@@ -67,6 +68,7 @@ from relayout.graph.passes.common import shared
 from relayout.graph.passes.composition import composed
 from relayout.graph.passes.contractions import with_plain_contractions
 from relayout.graph.passes.dead import without_dead
+from relayout.graph.passes.disjoint import without_disjoint_sums
 from relayout.graph.passes.fusion import fused, unfused
 from relayout.graph.passes.identities import without_identities
 from relayout.graph.passes.normalizations import with_normalizations
@@ -95,6 +97,7 @@ PASSES: Final[tuple[Callable[[Graph], Graph], ...]] = (
     shared,
     without_requantization,
     composed,
+    without_disjoint_sums,
     with_activations,
     with_normalizations,
     with_plain_arithmetic,

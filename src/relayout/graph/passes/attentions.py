@@ -7,6 +7,10 @@
 The bias is the mask, 0 or minus infinity where it has truth values, and what ``is_causal`` hides. Queries
 from which it hides all keys have weights of 0, as the operator has it, and not what softmax makes of them.
 They are found by the bias alone, so that a NaN in a query, or in a key that is seen, stays one.
+
+A mask of f16 often has the lowest number, -65504, in the place of minus infinity. Added to scores in f16 it
+leaves nothing of these, and a query that sees nothing would have equal weights, where kernels that add in f32
+give those of its scores. So the largest element of each row is taken off first, which changes no softmax.
 """
 
 from __future__ import annotations
@@ -93,11 +97,13 @@ def _attention(node: Node, around: Around) -> tuple[Node, ...] | None:
     if node.attributes.get("is_causal"):
         hidden = constant(np.where(np.tri(q[2], k[2], dtype=bool), 0.0, -np.inf))
         bias = step("bias", "Add", bias, hidden) if mask else hidden
+    most = step("most", "ReduceMax", bias, last, keepdims=1) if mask else ""
+    if mask and kind == np.float16 and around.dtype(mask) != np.bool_:
+        bias = step("bias", "Sub", bias, most)
     if bias:
         scores = step("scores", "Add", scores, bias)
     weights = step("weights", "Softmax", scores, axis=-1)
     if mask:  # without one everybody sees the first key
-        most = step("most", "ReduceMax", bias, last, keepdims=1)
         blind = step("blind", "Equal", most, constant(-np.inf))
         weights = step("weights", "Where", blind, constant(0), weights)
     if kept:

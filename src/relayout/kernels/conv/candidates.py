@@ -66,15 +66,18 @@ def candidates(
     ]
     size = problem.src.nbytes + problem.dst.nbytes
     alone = [(alone_of(plan, size, 1, facts) + packing, plan.order) for plan, _ in narrow[:1]]
+    models: list[tuple[Model, object]] = []
     for nest in chain.from_iterable(nests(one, machine, threads) for one in _ways(problem, machine)):
         model = (AmxModel if nest.arithmetic.tiles else Model)(nest, facts)
         if model.fits:
-            order = nest.order
-            found += [(model.cycles(cut, threads), nest, cut, order) for cut in model.cuts(threads)]
-            alone.append((model.alone(), order))
-    if not found:
+            models.append((model, nest.order))
+            alone.append((model.alone(), nest.order))
+    if not alone:
         return ()
     order = min(alone, key=lambda one: one[0])[1]  # the same for all numbers of threads
+    for model, own in models:
+        if own == order:
+            found += [(cycles, model.nest, cut, order) for cycles, cut in model.costs(threads)]
     ranked = sorted((one for one in found if one[3] == order), key=lambda one: one[0])
     chosen: dict[str, Candidate] = {}
     tiles: Counter[object] = Counter()

@@ -105,6 +105,7 @@ class Known:
         self.tiles: dict[int, list[tuple[int, float]]] = {}
         self.waited: dict[int, float] = {}
         self.multiplied: dict[tuple[Block, int, int], float] = {}
+        self.costs: dict[object, list[tuple[float, Cut]]] = {}
         self.best: list[Block] = []
 
 
@@ -285,6 +286,26 @@ class Model:
             most = max(sum(several[first:end]) for first, end in pairwise(ends))
             self._largest[chunks] = most / sum(several)
         return self._largest[chunks]
+
+    def costs(self, threads: int) -> list[tuple[float, Cut]]:
+        """The ways to cut the work, and about how many cycles each takes on so many threads."""
+        key = self._alike, threads
+        found = self._known.costs.get(key)
+        if found is None:
+            found = [(self.cycles(cut, threads), cut) for cut in self.cuts(threads)]
+            self._known.costs[key] = found
+        return found
+
+    @property
+    def _alike(self) -> object:
+        """What :meth:`cuts` and :meth:`cycles` ask of a plan, besides what is known of its tiles."""
+        nest, packing = self.nest, self.nest.packing
+        packed = (nest.packed_columns, nest.pitch) if nest.packs else ()
+        return (
+            *(packed, nest.unpacks, nest.result_pitch, self.weights_bytes),
+            *(tuple([dim.extent for dim in nest.dims]), packing and (packing.size, packing.by_tasks)),
+            tuple([nest.kinds[place.kind].vectors for place in nest.places]),
+        )
 
     def alone(self) -> float:
         """Cycles of the work as one task of one thread."""

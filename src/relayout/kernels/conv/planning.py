@@ -13,7 +13,7 @@ from itertools import product
 from math import ceil
 from typing import NamedTuple
 
-from relayout.ir.vectors import Piece, pieces_of
+from relayout.ir.vectors import Piece
 from relayout.kernels.conv.arithmetic import FLOATS, Arithmetic, Zeros
 from relayout.kernels.conv.cost import FACTS
 from relayout.kernels.conv.direct import Block, Cut, Direct, Group, Packing, Place
@@ -361,60 +361,77 @@ def _groups(
     total = geometry.groups * geometry.outputs
     per = total if spread else geometry.outputs
     row = ceil(per / lanes)
-    kinds: list[Group] = []
+    reads = _places(source, geometry.groups * max(apart, geometry.inputs))
+    begins, forms = _stores(target, total, per, lanes)
+    kinds: dict[object, int] = {}  # numbers, by all that tells kinds apart
+    groups: list[Group] = []
     places: list[Place] = []
     for g in range(total // per):
         for first in range(0, row, vectors):
-            several = range(first, min(first + vectors, row))
-            channel = g * per + first * lanes
-            begin = _channel(target, channel)
-            pieces = []
-            for v in several:
-                valid = min(lanes, per - v * lanes)
-                found = _pieces(target, g * per + v * lanes, valid, lanes, total)
-                if found is None:
-                    return None
-                pieces.append(tuple(piece._replace(offset=piece.offset - begin) for piece in found))
+            count, number = min(vectors, row - first), g * row + first
+            begin, start = begins[number], weights.vectors[number]
+            end = number + count
             inputs = [g * apart]
-            widths: list[int] = []
+            widths: tuple[int, ...] = ()
+            shifts: tuple[int, ...] = ()
             if spread:
+                several = range(first, first + count)
                 inputs = [v * lanes // geometry.outputs * geometry.inputs for v in several]
                 all_inputs = geometry.groups * geometry.inputs
                 each = lanes // geometry.outputs * geometry.inputs
-                widths = [min(each, all_inputs - start) for start in inputs]
-            starts = [_channel(source, start) for start in inputs]
-            number = g * row + first
-            start = weights.vectors[number]
-            kind = Group(
-                len(several),
-                tuple(pieces),
-                tuple(weights.vectors[number + k] - start for k in range(len(several))),
-                min(lanes, per - several[-1] * lanes),
-                tuple(widths),
-                tuple(place - starts[0] for place in starts) if spread else (),
+                widths = tuple([min(each, all_inputs - one) for one in inputs])
+                shifts = tuple([reads[one] - reads[inputs[0]] for one in inputs])
+            key = (
+                tuple([forms[k] for k in range(number, end)]),
+                tuple([begins[k] - begin for k in range(number, end)]),
+                tuple([weights.vectors[k] - start for k in range(number, end)]),
+                *(min(lanes, per - (first + count - 1) * lanes), widths, shifts),
             )
-            if kind not in kinds:
-                kinds.append(kind)
-            places.append(Place(kinds.index(kind), starts[0], start, begin, channel))
-    return (tuple(kinds), tuple(places)) if len(kinds) <= MOST_KINDS else None
+            kind = kinds.get(key)
+            if kind is None:
+                pieces = [_pieces(form, target[1]) for form in key[0]]
+                if None in pieces or len(kinds) == MOST_KINDS:
+                    return None
+                moved = [
+                    tuple([piece._replace(offset=piece.offset + offset) for piece in own or ()])
+                    for own, offset in zip(pieces, key[1], strict=True)
+                ]
+                kind = kinds[key] = len(groups)
+                groups.append(Group(count, tuple(moved), *key[2:]))
+            places.append(Place(kind, reads[inputs[0]], start, begin, g * per + first * lanes))
+    return tuple(groups), tuple(places)
 
 
-def _channel(side: tuple[Side | None, int], number: int) -> int:
-    """Where a channel lies."""
+def _places(side: tuple[Side | None, int], count: int) -> Sequence[int]:
+    """Where channels lie; side by side, so many, in scratch."""
     given, size = side
-    return number * size if given is None else places_of(given.channels, given.room)[number]
+    return range(0, count * size, size) if given is None else places_of(given.channels, given.room)
 
 
-@lru_cache(maxsize=4096)  # each for any number of vectors, and for all formats of the source
-def _pieces(
-    target: tuple[Side | None, int], first: int, valid: int, lanes: int, total: int
-) -> tuple[Piece, ...] | None:
-    """How the lanes of a vector are stored, in bytes behind channel 0; None where they lie too far apart.
+@lru_cache(maxsize=64)  # each is asked for any number of vectors in a group
+def _stores(
+    target: tuple[Side | None, int], total: int, per: int, lanes: int
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Where each vector of output channels begins, and where its lanes lie behind that.
 
     The padding behind the last channel is stored, too.
     """
-    side, size = target
-    if side is None:
-        return pieces_of(0, valid, first * size, size)
-    room = min(lanes, side.room - first) if first + valid == total else valid
-    return pieces_at(places_of(side.channels, side.room)[first : first + room], size)
+    writes, room = _places(target, total), total if target[0] is None else target[0].room
+    begins, forms = [], []
+    known: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for first in range(0, total, per):
+        for at in range(first, first + per, lanes):
+            end = min(at + lanes, first + per)
+            if end == total:
+                end = min(at + lanes, room)
+            begin = writes[at]
+            form = tuple([place - begin for place in writes[at:end]])
+            begins.append(begin)
+            forms.append(known.setdefault(form, form))
+    return tuple(begins), tuple(forms)
+
+
+@lru_cache(maxsize=4096)  # most groups are alike, in all formats
+def _pieces(places: tuple[int, ...], size: int) -> tuple[Piece, ...] | None:
+    """How the lanes of a vector are stored; None where they lie too far apart."""
+    return pieces_at(places, size)

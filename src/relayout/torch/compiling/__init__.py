@@ -3,6 +3,7 @@
 backend      what dynamo calls: from its graph to ATen's operators
 tracing      that way in one pass, where no gradients are wanted
 recording    the operators that it meets, written down
+views        what is written through a view, and read of it afterwards
 joint        training: forward and backward, before they are cut in two
 calls        what PyTorch calls then: the program for the weights and sizes of a call
 weights      weights that are packed once, and watched
@@ -12,6 +13,7 @@ aliases      views that a graph returns of one value
 support      which nodes may be taken
 partition    which of them go together
 part         one part, compiled
+kept         parts that an earlier process has compiled
 report       what was taken, what was left, and why
 entry        ``relayout.torch.compile`` and ``relayout.torch.explain``
 """

@@ -76,6 +76,7 @@ class Calls:
         self._entries: tuple[_Entry, ...] = ()
         self._seen: set[tuple[Any, ...]] = set()
         self._hasty = 0
+        self._steady = True  # no weights have changed until now
 
     def __call__(self, arguments: list[Any]) -> Any:
         """What the graph returns."""
@@ -93,6 +94,7 @@ class Calls:
                     entry.calls += 1
                     return entry.program
                 with lock():
+                    self._steady = False
                     self._hasty = self._hasty + 1 if entry.calls < FEW else 0
                     self._entries = tuple(one for one in self._entries if not one.weights.are(weights))
                 return None
@@ -118,7 +120,12 @@ class Calls:
                 self._drop(alike[-1])
             module = sized(self.module, given) if self._open else self.module
             program = programmed(
-                module, dict(zip(self._weights, weights, strict=True)), self.options, threads, bool(self.kind)
+                module,
+                dict(zip(self._weights, weights, strict=True)),
+                self.options,
+                threads,
+                exact=bool(self.kind),
+                lasting=self._steady,
             )
             self.report.graphs.append(replace(program.report, kind=self.kind))
             entry = _Entry(Watched(weights, self._forget), sizes, threads, program)

@@ -15,7 +15,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any
 
@@ -30,6 +30,7 @@ from relayout.graph.passes.weights import with_moving_weights
 from relayout.importers.torch.arrays import array_of
 from relayout.importers.torch.translation import Parts, Untranslatable, numpy_dtype, translated
 from relayout.layout.images import format_name
+from relayout.torch.compiling import kept
 from relayout.torch.compiling.options import Options
 from relayout.torch.compiling.support import is_getitem
 
@@ -154,7 +155,12 @@ def order_of(dims: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | N
 
 
 def made(
-    nodes: Sequence[Any], before: Sequence[Any], weights: Mapping[Any, Any], options: Options, threads: int
+    nodes: Sequence[Any],
+    before: Sequence[Any],
+    weights: Mapping[Any, Any],
+    options: Options,
+    threads: int,
+    lasting: bool = False,
 ) -> Part:
     """Compile some nodes.
 
@@ -168,6 +174,8 @@ def made(
         Nodes before it that are constants.
     options : Options
     threads : int
+    lasting : bool
+        Whether another process may want the same (:mod:`.kept`).
 
     Raises
     ------
@@ -176,7 +184,7 @@ def made(
         compiled is a mistake of Relayout's; the model runs all the same, and a warning is logged.
     """
     try:
-        return _made(nodes, before, weights, options, threads)
+        return _made(nodes, before, weights, options, threads, lasting)
     except Left:
         raise
     except Exception as error:
@@ -186,7 +194,12 @@ def made(
 
 
 def _made(
-    nodes: Sequence[Any], before: Sequence[Any], weights: Mapping[Any, Any], options: Options, threads: int
+    nodes: Sequence[Any],
+    before: Sequence[Any],
+    weights: Mapping[Any, Any],
+    options: Options,
+    threads: int,
+    lasting: bool,
 ) -> Part:
     begin = perf_counter()
     everything = (*before, *nodes)
@@ -195,6 +208,13 @@ def _made(
     moving = tuple(node for node in read if node not in weights)
     fixed = {one: (one.name, array_of(weights[one], one.name, False)) for one in read if one in weights}
     outputs = tuple(node for node in nodes if any(user not in inside for user in node.users))
+    question = None
+    if lasting:
+        how = options.format, options.precision
+        question = kept.asked(everything, fixed, outputs, how, threads)
+    entries = [_order(node) or tuple(range(node.meta["val"].dim())) for node in moving]
+    if question is not None and (found := question.found()) is not None:
+        return _part(moving, entries, outputs, found.places, found.run, _told(found.told, found.run))
     orders = {node: _order(node) for node in outputs}
     if odd := [node.name for node, order in orders.items() if order is None]:
         raise Left(dict.fromkeys(odd, "the strides of its result are not dense"))
@@ -202,7 +222,6 @@ def _made(
         graph = translated(Parts(moving, fixed, everything, outputs))
     except Untranslatable as error:
         raise Left({name: reason or "no translation" for name, reason in error.reasons.items()}) from None
-    entries = [_order(node) or tuple(range(node.meta["val"].dim())) for node in moving]
     known = inferred(_bordered(graph, entries, [order or () for order in orders.values()]))
     if not any(node.op == "placeholder" for node in fixed):  # weights are inputs like others
         known = with_losses_written_out(with_moving_weights(known))
@@ -219,15 +238,36 @@ def _made(
     if defined := _by_definition(run.plan, names):
         raise Left(dict.fromkeys(defined, "no kernel"))
     places = [known.inputs.index(known.value(name)) for name in run.compiled.inputs]
+    taken = _taken(nodes, known, run, middle - begin)
+    if question is not None and perf_counter() - begin > kept.LONG:
+        question.keep(run, places, asdict(taken))
+    return _part(moving, entries, outputs, places, run, taken)
+
+
+def _part(
+    moving: Sequence[Any],
+    entries: Sequence[Sequence[int]],
+    outputs: Sequence[Any],
+    places: Sequence[int],
+    run: Any,
+    taken: Taken,
+) -> Part:
+    """The part that a run computes, which reads inputs at these places."""
     return Part(
         tuple(moving[k] for k in places),
-        outputs,
+        tuple(outputs),
         tuple(_strides(moving[k], entries[k]) for k in places),
         tuple(moving[k].meta["val"].dtype for k in places),
         tuple(_result(node) for node in outputs),
         run.compiled.steps,
-        _taken(nodes, known, run, middle - begin),
+        taken,
     )
+
+
+def _told(told: Mapping[str, Any], run: Any) -> Taken:
+    """What an earlier process has said of a part, which is there sooner now."""
+    seconds = {"translate": 0.0, **run.seconds}
+    return Taken(**{**told, "conversions": tuple(told["conversions"]), "seconds": seconds})
 
 
 def _unlike(graph: Graph, outputs: Sequence[Any]) -> dict[str, str]:

@@ -15,7 +15,7 @@ few small operators in the time that the call takes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import getitem
 from time import perf_counter
 from typing import Any, Final
@@ -68,7 +68,12 @@ class Program:
 
 
 def programmed(
-    module: Any, weights: Mapping[int, Any], options: Options, threads: int, exact: bool = False
+    module: Any,
+    weights: Mapping[int, Any],
+    options: Options,
+    threads: int,
+    exact: bool = False,
+    lasting: bool = False,
 ) -> Program:
     """Compile what can be compiled of a graph.
 
@@ -83,6 +88,8 @@ def programmed(
     exact : bool
         Whether what PyTorch computes gets the strides that the graph says, where it reads others than in
         eager PyTorch.
+    lasting : bool
+        Whether other processes may want the same, with the same weights (:mod:`.kept`).
     """
     begin = perf_counter()
     module, apart = views_apart(module)
@@ -97,7 +104,11 @@ def programmed(
     reasons = {node: why for node in nodes if not is_getitem(node) and (why := unsupported(node))}
     reasons |= {node: VIEW for node in nodes if node.name in apart and not is_getitem(node)}
     reasons |= dict.fromkeys(beside(nodes), BESIDE)
-    parts, steps = _parts(nodes, output, fixed, reasons, options, threads)
+
+    def compiled(group: Sequence[Any], before: Sequence[Any]) -> Part:
+        return made(group, before, fixed, options, threads, lasting)
+
+    parts, steps = _parts(nodes, output, fixed, reasons, compiled)
     reads, forward = _assembled(module, placeholders, output, steps, parts, exact)
     took = perf_counter() - begin
     return Program(
@@ -118,8 +129,7 @@ def _parts(
     output: Any,
     fixed: Mapping[Any, Any],
     reasons: dict[Any, str],
-    options: Options,
-    threads: int,
+    compiled: Callable[[Sequence[Any], Sequence[Any]], Part],
 ) -> tuple[dict[tuple[Any, ...], Part], list[Any]]:
     """The parts by their nodes; what runs, in order. ``reasons``, why nodes are left, gets more of them."""
     named = {node.name: node for node in nodes}
@@ -134,7 +144,7 @@ def _parts(
                 reasons.update(dict.fromkeys(_computing(group), "too little to be worth a call"))
             elif group not in parts:
                 try:
-                    parts[group] = made(group, _behind(group, steady), fixed, options, threads)
+                    parts[group] = compiled(group, _behind(group, steady))
                 except Left as left:
                     for name, why in left.reasons.items():
                         node = named[name]

@@ -5,7 +5,8 @@ that AOTAutograd takes apart (:mod:`.decompositions`), notes a node for each tha
 fake tensor, of which there are only sizes, strides and a data type.
 
 *Writes in place* become operators that return a new value. A graph of values needs no memory, so that is
-right as long as nobody can tell: once a tensor was written, no other tensor with the same memory may be read.
+right as long as nobody can tell: once a tensor was written, what is read of the same memory by another one is
+a view of the new value (:mod:`.views`).
 
 *Constants*, which are made from numbers alone, are computed by PyTorch itself, views and writes included. A
 node that reads one gets it as it is at that moment.
@@ -27,6 +28,7 @@ from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from relayout.torch.compiling.decompositions import rule_of
+from relayout.torch.compiling.views import View
 
 __all__ = ["Recorder", "Untraced"]
 
@@ -60,6 +62,7 @@ class Recorder(TorchDispatchMode):
         self._alive: list[Any] = []  # tensors whose ids or memory are compared
         self._sharing: dict[int, list[Any]] = {}  # tensors by their memory
         self._given: set[int] = set()  # memory of inputs and constants
+        self._views: dict[int, View] = {}  # by the ids of tensors
         self._stale: set[int] = set()  # tensors whose memory was written through another one
         self._writes: dict[int, int] = {}  # to the memory of constants
         self._constants: dict[tuple[int, int], tuple[Any, Any]] = {}
@@ -127,6 +130,8 @@ class Recorder(TorchDispatchMode):
         node = self._graph.create_node("call_function", func, *nodes, name=func.overloadpacket.__name__)
         if type(made) is FakeTensor:
             self._note(node, made)
+            if func.is_view:
+                self._views[id(made)] = View(args[0], func, tuple(args[1:]), kwargs, made, None)
             return made
         if not isinstance(made, (list, tuple)):
             if type(made) not in (bool, int, float):
@@ -138,6 +143,8 @@ class Recorder(TorchDispatchMode):
         for place, one in enumerate(made):
             if type(one) is FakeTensor:
                 self._note(self._graph.call_function(operator.getitem, (node, place)), one)
+                if func.is_view:
+                    self._views[id(one)] = View(args[0], func, tuple(args[1:]), kwargs, made, place)
             elif one is not None:
                 raise Untraced(f"{func} returns no tensor")
         return made
@@ -163,24 +170,53 @@ class Recorder(TorchDispatchMode):
         if type(one) is not FakeTensor:
             return self._constant(one)[0]
         if id(one) in self._stale:
-            raise Untraced("a tensor is read after its memory was written through another one")
+            self._view_again(one)
         return self._nodes[id(one)]
+
+    def _view_again(self, one: Any) -> None:
+        """Let a tensor whose memory was written be a view of what was written."""
+        view = self._views.get(id(one))
+        if view is None:
+            raise Untraced("a tensor is read after its memory was written through another one")
+        node = self._graph.call_function(view.func, (self._node(view.base), *view.args), dict(view.kwargs))
+        node.meta["val"] = view.made
+        self._belongs(node)
+        if view.place is not None:
+            node = self._graph.call_function(operator.getitem, (node, view.place))
+            node.meta["val"] = one
+            self._belongs(node)
+        self._nodes[id(one)] = node
+        self._stale.remove(id(one))
 
     def _written(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A write in place, as an operator that returns a new value."""
-        plain, target = _functional(func), args[0]
+        plain, before = _functional(func), len(self._alive)
+        target = args[0]
         if plain is None or type(target) is not FakeTensor or _memory(target) in self._given:
             raise Untraced(f"{func} writes to what is not ours alone")
         with self:
-            made = plain(*args, **kwargs)
-        own = self._sharing.get(_memory(made), [])
-        if len(own) != 1 or _memory(made) in self._given:
-            raise Untraced(f"{func} returns a view")
-        if (made.size(), made.stride(), made.dtype) != (target.size(), target.stride(), target.dtype):
+            made: Any = plain(*args, **kwargs)
+            whole = target
+            if (made.size(), made.dtype) != (target.size(), target.dtype):
+                raise Untraced(f"{func} would return something else")
+            while (view := self._views.get(id(whole))) is not None:
+                made, whole = view.written(made), view.base
+                if made is None:
+                    raise Untraced(f"{func} writes through {view.func}")
+            if not self._is_new(made, before):
+                made = _aten.clone.default(self._faked(made))
+        if (made.size(), made.stride(), made.dtype) != (whole.size(), whole.stride(), whole.dtype):
             raise Untraced(f"{func} would return something else")
-        self._stale.update(id(one) for one in self._sharing[_memory(target)] if one is not target)
-        self._nodes[id(target)] = self._nodes[id(made)]
+        self._stale.update(id(one) for one in self._sharing[_memory(whole)] if one is not whole)
+        self._nodes[id(whole)] = self._nodes[id(made)]
         return target
+
+    def _is_new(self, one: Any, before: int) -> bool:
+        """Whether the memory of a tensor is that of none of the first so many."""
+        if type(one) is not FakeTensor:
+            return False
+        first, *_ = self._sharing[_memory(one)]
+        return any(first is other for other in self._alive[before:])
 
     # -- constants
 
@@ -236,7 +272,8 @@ _aten = torch.ops.aten
 FILLED: Final[Mapping[Any, int | str]] = {
     _aten.new_zeros.default: "0", _aten.new_ones.default: "1", _aten.new_full.default: 2,
     _aten.new_empty.default: "0", _aten.zeros_like.default: "0", _aten.ones_like.default: "1",
-    _aten.full_like.default: 1, _aten.empty_like.default: "0",
+    _aten.full_like.default: 1, _aten.empty_like.default: "0", _aten.zero.default: "0",
+    _aten.fill.Scalar: 1,
 }  # fmt: skip
 """Operators that read no elements: the number that they fill with, as text, or the place of that argument."""
 

@@ -97,6 +97,8 @@ def _is_weight(node: Any) -> bool:
 def _called(node: Any, known: Mapping[Any, Any], recorder: Recorder) -> Any:
     """What a node of dynamo's returns."""
     said = node.meta.get("example_value")
+    if node.target is torch._C._log_api_usage_once:  # a note for those who count what is used
+        return None
     if said is None and node.target is not operator.setitem:
         raise Untraced(f"{node.target} is called for what it does: autocast, or the mode of gradients")
     if torch.is_grad_enabled():  # otherwise views of parameters only look as if they had some

@@ -1,0 +1,189 @@
+"""Parts that an earlier process has compiled: taken where nothing has changed, and else never."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+import relayout as rl  # noqa: E402
+from relayout.graph import kept as runs  # noqa: E402
+from relayout.torch.compiling import kept, part  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:::torch", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def translations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Any]]:
+    """A folder of its own in which everything is kept; the graphs that were translated."""
+    monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("RELAYOUT_RUNS_LIMIT", "10000000")
+    monkeypatch.setattr(runs, "code", lambda: "code")
+    monkeypatch.setattr(kept, "LONG", 0.0)
+    made: list[Any] = []
+    original = part.translated
+    monkeypatch.setattr(part, "translated", lambda parts: (made.append(parts), original(parts))[1])
+    torch.manual_seed(0)
+    yield made
+    kept.finish()
+    torch._dynamo.reset()
+
+
+class Small(nn.Module):
+    """A convolution whose weights are folded, a view, and a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.out = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Linear(8, 5)
+
+    def forward(self, x: Any) -> Any:
+        y = torch.relu(self.norm(self.conv(x))).mean((2, 3))
+        return self.out(y), y
+
+
+X = torch.randn(2, 3, 9, 9, generator=torch.Generator().manual_seed(3))
+
+
+def compiled(model: Any, x: Any = X, **options: Any) -> Any:
+    """A model as another process would compile it, and what it returns."""
+    torch._dynamo.reset()
+    fast = rl.torch.compile(model, **options)
+    with torch.no_grad():
+        found = fast(x)
+    kept.finish()
+    return fast, found
+
+
+def agree(found: Any, wanted: Any) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        assert (one.dtype, one.shape, one.stride()) == (other.dtype, other.shape, other.stride())
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_later_process_translates_nothing(translations: list[Any]) -> None:
+    model = Small().eval()
+    first, wanted = compiled(model)
+    assert len(translations) == 1
+    second, found = compiled(model)
+    assert len(translations) == 1
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.equal(one, other)
+        assert one.stride() == other.stride()
+    (one,), (other,) = (fast.explain().graphs[0].taken for fast in (first, second))
+    assert (one.operators, one.multiply_adds, one.formats) == (
+        other.operators,
+        other.multiply_adds,
+        other.formats,
+    )
+    assert (one.conversions, one.weights) == (other.conversions, other.weights)
+    assert str(second.explain()).startswith("graph 1: 1 part taken")
+
+
+def test_inputs_in_channels_last(translations: list[Any]) -> None:
+    model, x = Small().eval(), X.to(memory_format=torch.channels_last)
+    compiled(model)
+    for _ in range(2):
+        _, found = compiled(model, x)
+        agree(found, model(x))
+    assert len(translations) == 2  # another format is another part
+
+
+@pytest.mark.parametrize("what", ["conv.weight", "norm.running_var", "out.bias"])
+def test_other_weights_are_another_part(what: str, translations: list[Any]) -> None:
+    model = Small().eval()
+    compiled(model)
+    with torch.no_grad():
+        model.state_dict()[what].mul_(1.5)
+    _, found = compiled(model)
+    agree(found, model(X))
+    assert len(translations) == 2
+    compiled(model)
+    assert len(translations) == 2
+
+
+def test_weights_that_change_afterwards_are_noticed(translations: list[Any]) -> None:
+    model = Small().eval()
+    compiled(model)
+    fast, _ = compiled(model)
+    assert len(translations) == 1
+    with torch.no_grad():
+        model.conv.weight.add_(1)
+        agree(fast(X), model(X))
+        assert len(translations) == 2
+    kept.finish()
+    compiled(model)
+    assert len(translations) == 3  # what changes is not kept
+
+
+@pytest.mark.parametrize("options", [{"format": "nhwc"}, {"threads": 1}, {"precision": "bf16"}])
+def test_other_options_are_another_part(options: Any, translations: list[Any]) -> None:
+    model = Small().eval()
+    compiled(model)
+    compiled(model, **options)
+    assert len(translations) == (1 if options == {"threads": torch.get_num_threads()} else 2)
+    _, found = compiled(model, **options)
+    assert len(translations) == 2
+    for one, other in zip(found, model(X), strict=True):
+        torch.testing.assert_close(one, other, rtol=5e-2, atol=5e-2)
+
+
+def test_other_code_is_another_part(translations: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Small().eval()
+    compiled(model)
+    monkeypatch.setattr(runs, "code", lambda: "other code")
+    compiled(model)
+    assert len(translations) == 2
+    monkeypatch.setattr(runs, "code", lambda: None)  # it can't be told
+    compiled(model)
+    assert len(translations) == 3
+
+
+def test_what_is_quick_is_not_kept(
+    translations: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(kept, "LONG", 1e9)
+    for _ in range(2):
+        compiled(Small().eval())
+    assert len(translations) == 2
+    assert not list((tmp_path / "cache").glob("part-*"))
+
+
+@pytest.mark.parametrize("why", ["limit", "off"])
+def test_nothing_is_kept(why: str, translations: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    name, value = ("RELAYOUT_RUNS_LIMIT", "0") if why == "limit" else ("RELAYOUT_CACHE", "off")
+    monkeypatch.setenv(name, value)
+    model = Small().eval()
+    for count in (1, 2):
+        _, found = compiled(model)
+        agree(found, model(X))
+        assert len(translations) == count
+
+
+def test_damaged_runs_are_made_anew(translations: list[Any], tmp_path: Path) -> None:
+    model = Small().eval()
+    compiled(model)
+    (path,) = (tmp_path / "cache" / "runs").glob("run-*")
+    data = bytearray(path.read_bytes())
+    data[40:60] = bytes(20)
+    path.write_bytes(data)
+    for count in (2, 2):
+        _, found = compiled(model)
+        agree(found, model(X))
+        assert len(translations) == count
+
+
+def test_training_keeps_no_weights(translations: list[Any]) -> None:
+    model = Small().train()
+    for _ in range(2):
+        torch._dynamo.reset()
+        fast = rl.torch.compile(model)
+        loss = sum(one.sum() for one in fast(X))
+        loss.backward()
+        kept.finish()
+    assert len(translations) >= 2
