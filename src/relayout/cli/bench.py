@@ -516,8 +516,8 @@ def few_bits(texts: tuple[str, ...], threads: tuple[int, ...], rounds: int, outp
     """Measure matrix products by weights of 4 and 8 bits in blocks, which stay packed.
 
     What they are held against: a kernel that reads as many bytes; the product of f32 by weights that somebody
-    has dequantised before; ONNX Runtime's MatMulNBits, where that is installed. Each call has other weights,
-    together twice the last cache.
+    has dequantised before; ONNX Runtime's MatMulNBits, where that is installed. Products follow each other in
+    one call, as in a network, each with other weights, together twice the last cache.
     """
     from rich.table import Table
 
