@@ -681,7 +681,10 @@ def narrow(texts: tuple[str, ...], threads: tuple[int, ...], rounds: int, output
     help="Time for the rounds of a network, with one number of threads and one batch.",
 )
 @click.option(
-    "--minutes", type=click.FloatRange(min=0), callback=_finite, help="Begin no network after so long."
+    "--minutes",
+    type=click.FloatRange(min=0),
+    callback=_finite,
+    help="Begin no further network after so many minutes.",
 )
 @click.option(
     "--results",
@@ -712,10 +715,10 @@ def networks(
 ) -> None:
     """Measure whole networks: Relayout, ONNX Runtime, OpenVINO and torch.compile in turn.
 
-    Without files: 30 well-known networks of torchvision, timm and transformers, with random weights; of what
-    is not installed it is said. They are exported once and kept (RELAYOUT_NETWORKS names the folder). Each
-    contestant has a process of its own, and its threads sleep before another one's turn. Memory and the time
-    to the first result are those of fresh processes.
+    Without files: 30 well-known networks of torchvision, timm and transformers, with random weights;
+    what is not installed is named and left out. They are exported once and kept (RELAYOUT_NETWORKS names the
+    folder). Each contestant has a process of its own, and its threads sleep before another one's turn. Memory
+    and the time to the first result are those of fresh processes.
 
     In bf16 and int8 (--dtype) five networks are measured, batch 1 unless --batch says another one: in bf16
     OpenVINO and torch.compile take part; in int8 ONNX Runtime, and OpenVINO with the quantised file and with
@@ -935,7 +938,10 @@ def _took_part(found: Result | Compared | None) -> set[str]:
     help="Time for the rounds of a network.",
 )
 @click.option(
-    "--minutes", type=click.FloatRange(min=0), callback=_finite, help="Begin no network after so long."
+    "--minutes",
+    type=click.FloatRange(min=0),
+    callback=_finite,
+    help="Begin no further network after so many minutes.",
 )
 @click.option(
     "--results",

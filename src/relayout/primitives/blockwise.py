@@ -82,9 +82,9 @@ class MatmulNBits(Primitive):
 
     Notes
     -----
-    With 24 bits, an element is off by at most 2**-22 of the largest of its neighbours, sums within a block
-    are exact, and blocks are added up in f32. A row of the source with an infinity or a NaN makes a row of
-    NaN. Bits don't depend on the number of threads.
+    With 24 bits, an element is off by at most 2**-22 of the largest of its neighbours, or by 2**-127 where
+    that is below 2**-104; sums within a block are exact, and blocks are added up in f32. A row of the source
+    with an infinity or a NaN makes a row of NaN. Bits don't depend on the number of threads.
     """
 
     kind = "matrix product of few bits"

@@ -12,8 +12,8 @@ in the order of magnitudes, with infinity and NaN on top. Then, for each element
 With one limb, ``q = round(x * 127 / largest)``.
 
 A chunk with an infinity or a NaN gets NaN as its factor, so that its row of the result is NaN: a sum in which
-infinity takes part has no limbs. Magnitudes below 2**-127, near those that f32 can't hold, count as multiples
-of 2**-126 * 2**-22.
+infinity takes part has no limbs. Factors are normal numbers: where the largest magnitude is below 2**-104,
+elements are rounded to multiples of 2**-126, the smallest of these.
 """
 
 from __future__ import annotations
