@@ -863,3 +863,13 @@ def test_floats_that_are_out_of_range_become_integers(kind: str, monkeypatch: py
     numbers = torch.tensor([1.5, -1.5, 127.6, 128.2, 256.3, -300, 4e4, 3e9, 1e19, float("nan")])
     compared(lambda x: (x.to(dtype), torch.zeros(40, dtype=dtype).copy_(x), x * 2), numbers.repeat(4))
     compared(lambda x: x.to(dtype), torch.tensor([0, 1, -1, 127, 300, -40000]))
+
+
+def test_memory_is_on_the_cpu_whatever_the_default() -> None:
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval(), image()
+    fast, slices = rl.torch.compile(model), rl.torch.compile(lambda y: F.relu(y @ y.new_ones(8, 8)))
+    with torch.no_grad():
+        agree(fast(x), model(x))
+        with torch.device("meta"):
+            agree(fast(x), model(x))
+            agree(slices(x[..., ::2]), F.relu(x[..., ::2] @ torch.ones(8, 8, device="cpu")))

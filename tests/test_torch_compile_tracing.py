@@ -442,6 +442,44 @@ def test_notes_of_what_is_used(graphs: list[Any], caplog: pytest.LogCaptureFixtu
     assert "traced by AOTAutograd" not in caplog.text
 
 
+def test_operators_of_others_are_called_each_time() -> None:
+    """One that is given numbers alone may count, or read a camera: it makes no constant."""
+    counted = 0
+
+    @torch.library.custom_op("relayout_test::tick", mutates_args=())
+    def tick(step: int) -> torch.Tensor:
+        nonlocal counted
+        counted += step
+        return torch.full((4,), float(counted))
+
+    @tick.register_fake
+    def _(step: int) -> torch.Tensor:
+        return torch.empty(4)
+
+    fast = torch.compile(lambda x: x + tick(2), backend=Backend())
+    with torch.no_grad():
+        assert [float(fast(torch.zeros(3, 4))[0, 0]) for _ in range(3)] == [2, 4, 6]
+
+
+def test_sizes_that_operators_of_others_decide() -> None:
+    """The attempt in one pass leaves no size behind that AOTAutograd would look for."""
+
+    @torch.library.custom_op("relayout_test::positive", mutates_args=())
+    def positive(x: torch.Tensor) -> torch.Tensor:
+        return x[x[:, 0] > 0].clone()
+
+    @positive.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return x.new_empty(torch.library.get_ctx().new_dynamic_size(), x.shape[1])
+
+    def model(x: Any) -> Any:
+        return positive(x) @ x
+
+    x = torch.randn(8, 8)
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        agree(ran(model, x), model(x))
+
+
 def test_an_input_that_begins_elsewhere() -> None:
     x = torch.randn(3, 6, 8)[1:, :, 2:]
     model = nn.Linear(6, 4)

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -37,6 +37,10 @@ from relayout.torch.compiling.support import is_getitem
 __all__ = ["Left", "OutOfRange", "Part", "Taken", "made", "order_of"]
 
 log = logging.getLogger(__name__)
+
+CPU: Final = torch.device("cpu")
+"""Said whenever memory is asked for: ``torch.set_default_device`` and ``with torch.device(...)`` would give
+memory elsewhere."""
 
 
 class Left(Exception):
@@ -121,7 +125,10 @@ class Part:
             one if one.stride() == strides and one.dtype is dtype else _laid_out(one, strides, dtype)
             for one, strides, dtype in zip(given, self.strides, self.dtypes, strict=True)
         ]
-        made = [torch.empty_strided(dims, strides, dtype=dtype) for dims, strides, dtype in self.results]
+        made = [
+            torch.empty_strided(dims, strides, dtype=dtype, device=CPU)
+            for dims, strides, dtype in self.results
+        ]
         addresses = [one.data_ptr() for one in kept]
         addresses += [one.data_ptr() for one in made]
         try:
@@ -133,7 +140,7 @@ class Part:
 
 def _laid_out(tensor: Any, strides: tuple[int, ...], dtype: Any) -> Any:
     """A copy in dense memory; of the data type that the graph says, which not every operator keeps to."""
-    return torch.empty_strided(tensor.shape, strides, dtype=dtype).copy_(tensor)
+    return torch.empty_strided(tensor.shape, strides, dtype=dtype, device=CPU).copy_(tensor)
 
 
 def order_of(dims: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:

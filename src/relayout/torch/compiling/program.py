@@ -24,7 +24,7 @@ import torch
 
 from relayout.torch.compiling.aliases import beside, views_apart
 from relayout.torch.compiling.options import Options
-from relayout.torch.compiling.part import Left, Part, made, order_of
+from relayout.torch.compiling.part import CPU, Left, Part, made, order_of
 from relayout.torch.compiling.partition import grouped
 from relayout.torch.compiling.report import GraphReport, left_of
 from relayout.torch.compiling.support import is_getitem, unsupported, values_of
@@ -240,7 +240,7 @@ def _own_strides(node: Any) -> tuple[int, ...] | None:
 def _with_strides(tensor: Any, strides: tuple[int, ...]) -> Any:
     if tensor.stride() == strides:
         return tensor
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=CPU).copy_(tensor)
 
 
 class _Called(torch.nn.Module):

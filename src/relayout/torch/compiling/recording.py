@@ -8,8 +8,8 @@ fake tensor, of which there are only sizes, strides and a data type.
 right as long as nobody can tell: once a tensor was written, what is read of the same memory by another one is
 a view of the new value (:mod:`.views`).
 
-*Constants*, which are made from numbers alone, are computed by PyTorch itself, views and writes included. A
-node that reads one gets it as it is at that moment.
+*Constants*, which PyTorch's own operators make from numbers alone, are computed at once, views and writes
+included. A node that reads one gets it as it is at that moment.
 
 What is not covered raises :class:`Untraced`.
 """
@@ -222,6 +222,8 @@ class Recorder(TorchDispatchMode):
 
     def _computed(self, func: Any, args: Any, kwargs: Any, given: Sequence[Any]) -> Any:
         """What an operator makes of constants, by PyTorch itself."""
+        if func.namespace not in ("aten", "prims"):
+            raise Untraced(f"{func}: others' operators may return something else each time")
         made = func(*args, **kwargs)
         for one in _tensors(made):
             if not _is_plain(one) or one.numel() > CONSTANT:
@@ -238,7 +240,7 @@ class Recorder(TorchDispatchMode):
             return None
         what = FILLED[func]
         number = args[what] if isinstance(what, int) else float(what)
-        return torch.empty_strided(like.size(), like.stride(), dtype=like.dtype).fill_(number)
+        return torch.empty_strided(like.size(), like.stride(), dtype=like.dtype, device="cpu").fill_(number)
 
     def _faked(self, one: Any) -> Any:
         """A fake tensor for a constant; anything else is itself."""
@@ -250,7 +252,7 @@ class Recorder(TorchDispatchMode):
         key = id(one), self._writes.get(_memory(one), 0)
         if key not in self._constants:
             with torch.inference_mode(False), torch.no_grad():
-                copy = torch.empty_strided(one.size(), one.stride(), dtype=one.dtype).copy_(one)
+                copy = torch.empty_strided(one.size(), one.stride(), dtype=one.dtype, device="cpu").copy_(one)
             name, fake = f"constant_{len(self._constants)}", self._imitated(one)
             self._root.register_buffer(name, copy, persistent=False)
             node = self._graph.get_attr(name)

@@ -59,22 +59,26 @@ def traced(module: Any, inputs: Sequence[Any]) -> Traced | None:
     inputs : sequence
         What it is called with.
     """
+    context = torch._guards.TracingContext.try_get()
+    mode = getattr(context, "fake_mode", None) or FakeTensorMode()
+    pending = getattr(mode.shape_env, "pending_fresh_unbacked_symbols", [])
+    known = len(pending)
     try:
-        return _traced(module, inputs)
+        return _traced(module, inputs, mode)
     except Exception as error:  # whatever it is: there is another way, which knows more
         log.debug("traced by AOTAutograd: %s: %s", type(error).__name__, error)
+        del pending[known:]  # sizes that only data decide; AOTAutograd would look for them in its own graph
         return None
 
 
-def _traced(module: Any, inputs: Sequence[Any]) -> Traced:
+def _traced(module: Any, inputs: Sequence[Any], mode: FakeTensorMode) -> Traced:
     if torch._C._is_any_autocast_enabled():
         raise Untraced("autocast")
     nodes = list(module.graph.nodes)
     placeholders = [node for node in nodes if node.op == "placeholder"]
     if len(placeholders) != len(inputs):
         raise Untraced("parameters of the graph itself")
-    context = torch._guards.TracingContext.try_get()
-    recorder = Recorder(getattr(context, "fake_mode", None) or FakeTensorMode())
+    recorder = Recorder(mode)
     known: dict[Any, Any] = {
         node: recorder.input(node, one) for node, one in zip(placeholders, inputs, strict=True)
     }
