@@ -435,3 +435,13 @@ def test_the_definition_is_that_of_onnx():
     expected = ran("InstanceNormalization", {"x": x, "s": channels, "b": 1 - channels}, epsilon=1e-2)
     made = GroupNormalization(src, True, True, groups=6, epsilon=1e-2)
     np.testing.assert_allclose(made.reference(x, channels, 1 - channels), expected, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("dims", [(5, 64), (3, 768), (4, 800), (2, 4096), (2, 40000), (3, 33)])
+def test_statistics_of_bf16_do_not_depend_on_lanes(dims):
+    """Rows of whole registers are taken apart into elements of even and of odd number."""
+    x = rl.tensor(3 + np.random.default_rng(0).standard_normal(dims).astype(np.float32), "ab", "bf16")
+    for rms in (False, True):
+        made = LayerNormalization(x.desc, rms=rms)
+        exact = np.asarray(made.reference(x), np.float64)
+        np.testing.assert_allclose(made(x).numpy().astype(np.float64), exact, rtol=2.0**-7, atol=2e-3)

@@ -170,6 +170,9 @@ class Passes:
     def __init__(self, f: builder.Function, made: NormalizationPlan, found: Lines) -> None:
         self.b, self.what, self.lines, self.size = f, made.what, found, made.rows.size
         self.v, self.table = Lanes(f, made.src, made.dst), Lanes(f, F32, F32)
+        whole = made.rows.longest == made.rows.size and made.rows.size % found.count == 0
+        pairs = made.src is BF16 and found.along and whole
+        self.sums = Lanes(f, made.src, made.dst, pairs=pairs)  # to which it does not matter whose a lane is
         self.mask = Lanes(f, U8, U8, whole=True)
         self.stream = made.stream
 
@@ -212,7 +215,7 @@ class Passes:
         b, v, n = self.b, self.v, self.lines.count
 
         def added(visit: Visit, given: Values) -> Values:
-            d = self._difference(visit, pivots)
+            d = self._difference(self.sums, visit, pivots)
             if visit.valid < n:
                 d = b.shuffle(d, [k if k < visit.valid else n for k in range(n)], 0.0)
             squares = b.fmuladd(d, d, given[-1])
@@ -229,8 +232,8 @@ class Passes:
 
         return self.lines.totals(at, 1 if pivots is None else 2, added, finished)
 
-    def _difference(self, visit: Visit, pivots: Values | None) -> Value:
-        x = self.v.load(visit.at[0], self.lines.count, visit.valid)
+    def _difference(self, v: Lanes, visit: Visit, pivots: Values | None) -> Value:
+        x = v.load(visit.at[0], self.lines.count, visit.valid)
         return x if pivots is None else self.b.fsub(x, pivots[visit.row])
 
     # -- results --------------------------------------------------------------------------------------------
@@ -240,7 +243,7 @@ class Passes:
 
         def last(visit: Visit) -> None:
             _, _, factor, rest = found[visit.row]
-            y = self._difference(visit, pivots)
+            y = self._difference(self.v, visit, pivots)
             y = b.fmul(y, factor) if pivots is None else b.fmuladd(y, factor, rest)
             tables = [self.lines.table(self.table, visit, k) for k in range(1, 1 + what.scale + what.shift)]
             if what.scale and what.shift:
