@@ -460,7 +460,7 @@ class MemoryDesc:
         >>> from relayout import views
         >>> md = MemoryDesc((2, 3, 4), "f32", "abc")
         >>> md.with_layout(views.merge_axes(md.layout, 0, 1))
-        MemoryDesc('f32:ab:6x4')
+        MemoryDesc('f32:6x4 strides 4x1')
         """
         return self._make(layout.dims, self.dtype, layout)
 

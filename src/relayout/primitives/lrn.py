@@ -31,13 +31,13 @@ from relayout.ops import lrn as ops
 from relayout.ops.expressions import Expression
 from relayout.ops.formats import check_source, finite, target_of
 from relayout.ops.functions import Function
-from relayout.primitives.drafting import joined, renamed
+from relayout.primitives.drafting import Draft, Impossible, if_possible
 from relayout.primitives.lowering import elementwise
 from relayout.primitives.meaning import check_alike, check_data
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.program import Program
 
-__all__ = ["LRN", "in_f32", "mean_around"]
+__all__ = ["LRN", "add_mean", "in_f32"]
 
 MOST_AXES = 3  # of a window
 
@@ -104,19 +104,14 @@ class LRN(Primitive):
         self._settle(ops.LRN, {"src": src}, {"dst": dst}, **what)
         check_alike(self.kind, self.descs)
 
-    @locked
-    def _lower(self) -> Program | None:
-        what = self.operation
+    @if_possible
+    def _lower(self) -> Program:
+        what, draft = self.operation, Draft()
         square = Expression.of(("f32",), [(Function("square"), "f32", (0,))])
-        return joined(
-            *mean_around(self.src, {"src": self.src}, square, what, "mean square"),
-            elementwise(
-                self.dst,
-                {"src": self.src, "mean square": in_f32(self.src)},
-                ops.normalised(what.alpha, what.beta, what.k),
-            ),
-            note="the mean of squares of windows, then one pass",
-        )
+        add_mean(draft, self.src, {"src": self.src}, square, what, "mean square")
+        operands = {"src": self.src, "mean square": in_f32(self.src)}
+        draft.append(elementwise(self.dst, operands, ops.normalised(what.alpha, what.beta, what.k)))
+        return draft.program("the mean of squares of windows, then one pass")
 
 
 def in_f32(desc: MemoryDesc) -> MemoryDesc:
@@ -125,18 +120,20 @@ def in_f32(desc: MemoryDesc) -> MemoryDesc:
 
 
 @locked
-def mean_around(
+def add_mean(
+    draft: Draft,
     like: MemoryDesc,
     operands: Mapping[str, MemoryDesc],
     expression: Expression,
     what: ops.LRN,
     result: str,
     turned: bool = False,
-) -> tuple[Program | None, Program | None]:
-    """The programs that write the mean of an expression over windows, as scratch like :func:`in_f32`.
+) -> None:
+    """Write the mean of an expression over windows to scratch, like :func:`in_f32`.
 
     Parameters
     ----------
+    draft : Draft
     like : MemoryDesc
         In whose order everything is.
     operands, expression
@@ -154,9 +151,9 @@ def mean_around(
     near, rank, size = in_f32(like), len(like.dims), what.size
     front = size // 2 if turned else (size - 1) // 2
     term = f"terms of {result}"
-    first = elementwise(near, operands, expression, target=term)
+    draft.append(elementwise(near, operands, expression, target=draft.room_for(term, near)))
     if len(what.axes) > MOST_AXES:
-        return first, None
+        raise Impossible
     order = (*(axis for axis in range(rank) if axis not in what.axes), *what.axes)
     seen = views.permute(near.layout.with_roles(None), order)
     axes = [Axis(n, n, size, front=front) for n in seen.dims[rank - len(what.axes) :]]
@@ -167,10 +164,6 @@ def mean_around(
     whole, plainly = (
         MemoryDesc(seen.dims, "f32", layout) for layout in (seen, Layout(seen.dims, plain(rank)))
     )
-    second = by_way_of([(whole, whole), (plainly, plainly)], plan, window_step)
-    if first is None or second is None:
-        return first, None
     names = {"src": term, "dst": result, "source": f"source of {result}", "target": f"target of {result}"}
-    second = renamed(second, names)
-    second.scratch = {**second.scratch, term: near.required_bytes, result: near.required_bytes}
-    return first, second
+    draft.append(by_way_of([(whole, whole), (plainly, plainly)], plan, window_step), names)
+    draft.room_for(result, near)

@@ -18,16 +18,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward import lrn as ops
 from relayout.ops.expressions import Expression
 from relayout.ops.functions import Function
 from relayout.primitives.backward.base import Backward
 from relayout.primitives.backward.normalizing import gradients
-from relayout.primitives.drafting import joined
+from relayout.primitives.drafting import Draft, if_possible
 from relayout.primitives.lowering import elementwise
-from relayout.primitives.lrn import LRN, in_f32, mean_around
+from relayout.primitives.lrn import LRN, add_mean, in_f32
 from relayout.primitives.meaning import check_alike
 from relayout.primitives.program import Program
 
@@ -75,15 +74,15 @@ class LRNBackward(Backward):
         self._settle(ops.LRNBackward, inputs, {"diff_src": diff_src}, **forward.operation.attributes)
         check_alike(self.kind, self.descs)
 
-    @locked
-    def _lower(self) -> Program | None:
-        what, src = self.operation, self.src
+    @if_possible
+    def _lower(self) -> Program:
+        what, src, draft = self.operation, self.src, Draft()
         near = in_f32(src)
         square = Expression.of(("f32",), [(Function("square"), "f32", (0,))])
         gradients = {"diff_dst": self.diff_dst, "src": src, "mean square": near}
-        return joined(
-            *mean_around(src, {"src": src}, square, what, "mean square"),
-            *mean_around(src, gradients, what.part, what, "mean part", turned=True),
-            elementwise(self.diff_src, {**gradients, "mean part": near}, what.result, target="diff_src"),
-            note="the means of squares and of products of windows, then one pass",
+        add_mean(draft, src, {"src": src}, square, what, "mean square")
+        add_mean(draft, src, gradients, what.part, what, "mean part", turned=True)
+        draft.append(
+            elementwise(self.diff_src, {**gradients, "mean part": near}, what.result, target="diff_src")
         )
+        return draft.program("the means of squares and of products of windows, then one pass")
