@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relayout.layout.layout import Digit, Layout
+from relayout.layout.layout import Digit, Layout, plain
 
-__all__ = ["CHANNELS_LAST", "dense_like", "resized_like"]
+__all__ = ["CHANNELS_LAST", "dense_like", "resized_like", "row_major"]
 
 CHANNELS_LAST = {2: "nc", 3: "nwc", 4: "nhwc", 5: "ndhwc"}
 """By the number of axes."""
+
+
+def row_major(dims: Sequence[int]) -> Layout:
+    """The plain layout, with the last axis innermost.
+
+    >>> row_major((2, 3, 4)).strides
+    (12, 4, 1)
+    """
+    return Layout(tuple(dims), plain(len(dims)))
 
 
 def dense_like(layout: Layout, dims: Sequence[int] | None = None) -> Layout:

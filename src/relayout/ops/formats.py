@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from relayout.errors import LayoutError, Unsupported, type_name
-from relayout.layout.dense import dense_like
+from relayout.layout.dense import dense_like, row_major
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.layout.layout import Layout, plain, spell_dims
+from relayout.layout.layout import spell_dims
 from relayout.ops.checks import alike, check_descs, check_written
 
 __all__ = [
@@ -77,7 +77,7 @@ def following(src: MemoryDesc, dst: MemoryDesc) -> MemoryDesc:
     if src.format is not None:
         return MemoryDesc(dst.dims, dst.dtype, src.format)
     same = src.dims == dst.dims
-    layout = dense_like(src.layout) if same else Layout(dst.dims, plain(len(dst.dims)))
+    layout = dense_like(src.layout) if same else row_major(dst.dims)
     return MemoryDesc(dst.dims, dst.dtype, layout)
 
 

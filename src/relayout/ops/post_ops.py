@@ -45,8 +45,9 @@ from typing import TYPE_CHECKING
 
 from relayout.dtypes import single
 from relayout.errors import LayoutError, counted
+from relayout.layout.dense import row_major
 from relayout.layout.descriptor import MemoryDesc
-from relayout.layout.layout import Layout, plain, spell_dims
+from relayout.layout.layout import spell_dims
 from relayout.ops.binary import check_algorithm, defined
 from relayout.ops.formats import check_source, following
 from relayout.ops.functions import Function
@@ -202,7 +203,7 @@ def _decided(what: str, desc: MemoryDesc, dst: MemoryDesc) -> MemoryDesc:
         return desc
     if desc.dims == dst.dims:
         return following(dst, desc)
-    return MemoryDesc(desc.dims, desc.dtype, Layout(desc.dims, plain(len(desc.dims))))
+    return desc.with_layout(row_major(desc.dims))
 
 
 def operands_of(post_ops: Sequence[PostOp], first: int = 0) -> dict[str, MemoryDesc]:

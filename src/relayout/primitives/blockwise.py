@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import lock, locked
+from relayout.layout.dense import row_major
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.layout.layout import Layout, plain, whole_number
+from relayout.layout.layout import whole_number
 from relayout.ops import blockwise as ops
 from relayout.ops.checks import check_descs, check_written
 from relayout.ops.post_ops import post_ops_for
@@ -296,7 +297,7 @@ def _free(desc: MemoryDesc) -> MemoryDesc:
 
 
 def _plain(desc: MemoryDesc) -> MemoryDesc:
-    return desc.with_layout(Layout(desc.dims, plain(2)))
+    return desc.with_layout(row_major(desc.dims))
 
 
 def _is_rows(desc: MemoryDesc) -> bool:

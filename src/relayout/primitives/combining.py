@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout import views
-from relayout.layout.dense import CHANNELS_LAST
+from relayout.layout.dense import CHANNELS_LAST, row_major
 from relayout.layout.descriptor import MemoryDesc
-from relayout.layout.layout import Layout, plain
 from relayout.ops.functions import Function
 from relayout.primitives.drafting import Draft, if_possible, kernel_step
 from relayout.primitives.lowering import before, followed
@@ -111,7 +110,7 @@ def _reduced(made: Reduction, dst: MemoryDesc, functions: Functions) -> Program 
         return planned(*what.reduction, source, target, windows, behind, what.before)
 
     contiguous = views.permute(
-        Layout(tuple(src.dims[axis] for axis in order), plain(rank)), [order.index(k) for k in range(rank)]
+        row_major([src.dims[axis] for axis in order]), [order.index(k) for k in range(rank)]
     )
     far = src.with_layout(contiguous), dst
     return by_way_of([(src, dst), far], plan, window_step)
@@ -191,8 +190,8 @@ def softmax(made: Softmax) -> Program | None:
 
     src, dst = made.src, made.dst
     near = dst.with_layout(dense_like(src.layout))
-    row_major = Layout(src.dims, plain(len(src.dims)))
-    far = src.with_layout(row_major), dst.with_layout(row_major)
+    plainly = row_major(src.dims)
+    far = src.with_layout(plainly), dst.with_layout(plainly)
     return by_way_of([(src, dst), (src, near), far], plan, _softmax_step)
 
 

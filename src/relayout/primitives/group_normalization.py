@@ -24,13 +24,14 @@ from typing import Any
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout import views
+from relayout.layout.dense import row_major
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, whole_number
 from relayout.ops import normalization as ops
 from relayout.ops.expressions import Expression
 from relayout.ops.formats import check_source
 from relayout.primitives.meaning import check_data
-from relayout.primitives.normalizing import Normalization, Vectors, row_major
+from relayout.primitives.normalizing import Normalization, Vectors
 
 __all__ = ["GroupNormalization"]
 

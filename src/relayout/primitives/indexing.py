@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING
 from relayout.dtypes import DType
 from relayout.errors import LayoutError
 from relayout.forking import locked
+from relayout.layout.dense import row_major
 from relayout.layout.descriptor import MemoryDesc
-from relayout.layout.layout import Layout, plain, spell_dims
+from relayout.layout.layout import spell_dims
 from relayout.ops import indexing as ops
 from relayout.ops.checks import check_descs, check_written
 from relayout.ops.indexing import Indexing
@@ -68,7 +69,7 @@ class Gather(Native):
     ) -> None:
         _check(self.kind, how, data, indices)
         dims = how.dims(data.dims, indices.dims)
-        dst = dst or MemoryDesc(dims, data.dtype, Layout(dims, plain(len(dims))))
+        dst = dst or MemoryDesc(dims, data.dtype, row_major(dims))
         if dst.layout is None or dst.dims != dims or dst.dtype != data.dtype:
             raise LayoutError(f"gather: dst {dst} must be {data.dtype} {spell_dims(dims)}, in a format")
         check_written(self.kind, dst)
@@ -140,7 +141,7 @@ class Scatter(Native):
 
         def wide(name: str) -> MemoryDesc:
             dims = self.descs[name].dims
-            return MemoryDesc(dims, "f32", Layout(dims, plain(len(dims))))
+            return MemoryDesc(dims, "f32", row_major(dims))
 
         dst, updates, draft = wide("dst"), wide("updates"), Draft()
         names = {"updates": draft.read(self.updates, updates, "updates", "updates in f32")}

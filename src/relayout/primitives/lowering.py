@@ -9,8 +9,8 @@ import numpy as np
 
 from relayout.forking import locked
 from relayout.layout import views
+from relayout.layout.dense import row_major
 from relayout.layout.descriptor import MemoryDesc
-from relayout.layout.layout import Layout, plain
 from relayout.ops.post_ops import BinaryOp, Sum, adds, operands_of
 from relayout.primitives.drafting import Draft, if_possible, kernel_of, moving_step
 from relayout.primitives.program import Program
@@ -79,7 +79,7 @@ def elementwise(
     expression = followed_by(expression, post_ops)
     # What a destination held in its padding may be anything.
     keeps_zero = expression.keeps_zero and not adds(post_ops)
-    one = MemoryDesc((1,) * len(dst.dims), "f32", Layout((1,) * len(dst.dims), plain(len(dst.dims))))
+    one = MemoryDesc((1,) * len(dst.dims), "f32", row_major((1,) * len(dst.dims)))
     both = [*operands.items(), *((name, one) for name in constants), *_read_by(post_ops, dst, target, first)]
     machine, draft = host(), Draft(constants=constants)
     names, given = [name for name, _ in both], [desc for _, desc in both]
@@ -141,7 +141,7 @@ def _by_table(
         return None
     if dst.layout.offset0 or dst.required_bytes != size or (dst.layout.has_padding and not keeps_zero):
         return None
-    one = Layout((TABLE,), plain(1))
+    one = row_major((TABLE,))
     index, table = aligned(TABLE), aligned(TABLE)
     index[:] = np.arange(TABLE)
     every = MemoryDesc((TABLE,), dst.dtype, one)

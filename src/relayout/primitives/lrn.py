@@ -24,9 +24,9 @@ from typing import Any
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout import views
-from relayout.layout.dense import dense_like
+from relayout.layout.dense import dense_like, row_major
 from relayout.layout.descriptor import MemoryDesc
-from relayout.layout.layout import Layout, plain, whole_number
+from relayout.layout.layout import whole_number
 from relayout.ops import lrn as ops
 from relayout.ops.expressions import Expression
 from relayout.ops.formats import check_source, finite, target_of
@@ -161,9 +161,7 @@ def add_mean(
     def plan(src: MemoryDesc, dst: MemoryDesc) -> Window | None:
         return planned("sum", "window", src, dst, axes)
 
-    whole, plainly = (
-        MemoryDesc(seen.dims, "f32", layout) for layout in (seen, Layout(seen.dims, plain(rank)))
-    )
+    whole, plainly = (MemoryDesc(seen.dims, "f32", layout) for layout in (seen, row_major(seen.dims)))
     names = {"src": term, "dst": result, "source": f"source of {result}", "target": f"target of {result}"}
     draft.append(by_way_of([(whole, whole), (plainly, plainly)], plan, window_step), names)
     draft.room_for(result, near)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
 from relayout.layout import views
-from relayout.layout.dense import dense_like
+from relayout.layout.dense import dense_like, row_major
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.layout.layout import Layout, plain, spell_dims
+from relayout.layout.layout import Layout, spell_dims
 from relayout.ops import normalization as ops
 from relayout.ops.formats import check_source, not_negative, target_of
 from relayout.ops.post_ops import PostOp, operands_of, post_ops_for
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from relayout.ops.functions import Function
     from relayout.primitives.program import Program, Step
 
-__all__ = ["TABLES", "Normalization", "Vectors", "from_statistics", "of_rows", "row_major"]
+__all__ = ["TABLES", "Normalization", "Vectors", "from_statistics", "of_rows"]
 
 TABLES = ("scale", "shift")
 
@@ -237,8 +237,3 @@ def of_rows(made: Normalization, source: MemoryDesc) -> Layout:
         strides[axis] = step
         step *= source.dims[axis]
     return Layout(source.dims, strides=strides)
-
-
-def row_major(dims: Sequence[int]) -> Layout:
-    """The plain layout."""
-    return Layout(tuple(dims), plain(len(dims)))

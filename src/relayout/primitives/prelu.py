@@ -14,8 +14,9 @@ array([[-2. ,  2. ],
 from __future__ import annotations
 
 from relayout.errors import LayoutError
+from relayout.layout.dense import row_major
 from relayout.layout.descriptor import MemoryDesc
-from relayout.layout.layout import Layout, plain, spell_dims
+from relayout.layout.layout import spell_dims
 from relayout.ops import prelu as ops
 from relayout.ops.checks import check_descs
 from relayout.ops.formats import check_source, following, target_of
@@ -60,7 +61,7 @@ class PReLU(Elementwise):
             )
         if weights.layout is None:
             dims, kind = weights.dims, weights.dtype
-            weights = MemoryDesc(dims, kind, Layout(dims, plain(len(dims)))) if dims != src.dims else (
+            weights = MemoryDesc(dims, kind, row_major(dims)) if dims != src.dims else (
                 following(src, weights)
             )  # fmt: skip
         check_source(self.kind, "weights", weights)

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, SupportsIndex
 from relayout.errors import LayoutError, counted
 from relayout.forking import locked
 from relayout.layout import views
+from relayout.layout.dense import row_major
 from relayout.layout.descriptor import MemoryDesc
-from relayout.layout.layout import Layout, plain, whole_number
+from relayout.layout.layout import whole_number
 from relayout.ops import shuffle as ops
 from relayout.ops.formats import check_source, target_of
 from relayout.primitives.drafting import Draft, Impossible
@@ -95,8 +96,8 @@ def shuffled(
 
     source, target = names
     rows = src.dims[axis] // size
-    row_major = Layout(src.dims, plain(len(src.dims)))
-    between = src.with_layout(row_major), dst.with_layout(row_major)
+    plainly = row_major(src.dims)
+    between = src.with_layout(plainly), dst.with_layout(plainly)
     ways = [(src, dst), (between[0], dst), (src, between[1]), between]
     for start, end in ways:
         try:

@@ -12,9 +12,9 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from relayout.forking import locked
-from relayout.layout.dense import dense_like
+from relayout.layout.dense import dense_like, row_major
 from relayout.layout.descriptor import MemoryDesc
-from relayout.layout.layout import Layout, plain
+from relayout.layout.layout import Layout
 from relayout.primitives.drafting import Draft, if_possible, kernel_of, kernel_step
 from relayout.primitives.program import Program, Step
 
@@ -67,10 +67,10 @@ def sums(
 
     machine = host()
     lanes = machine.vector // 4
-    row_major = Layout(src.dims, plain(len(src.dims)))
+    plainly = row_major(src.dims)
     names = {"src": src, "diff_dst": diff_dst, "workspace": workspace}
     given = {name: desc for name, desc in names.items() if desc is not None}
-    for seen in (given, _as(given, dense_like(src.layout)), _as(given, row_major)):
+    for seen in (given, _as(given, dense_like(src.layout)), _as(given, plainly)):
         tables = {"mean": mean[1] if mean else None, "factor": factor[1] if factor else None}
         found = planned(
             seen["src"],

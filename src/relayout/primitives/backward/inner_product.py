@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from relayout.errors import LayoutError
 from relayout.kernels.conv.geometry import Geometry
 from relayout.layout import views
-from relayout.layout.dense import CHANNELS_LAST
+from relayout.layout.dense import CHANNELS_LAST, row_major
 from relayout.layout.descriptor import MemoryDesc, any_format
-from relayout.layout.layout import Layout, plain
+from relayout.layout.layout import Layout
 from relayout.ops.backward import inner_product as ops
 from relayout.ops.formats import with_formats
 from relayout.primitives.backward.base import Backward
@@ -158,7 +158,7 @@ def _order(desc: MemoryDesc) -> tuple[int, ...]:
 def _in_order(dims: tuple[int, ...], order: tuple[int, ...]) -> Layout:
     """A dense layout with the axes of an image in some order."""
     whole = (0, *order)
-    layout = Layout(tuple(dims[axis] for axis in whole), plain(len(dims)))
+    layout = row_major([dims[axis] for axis in whole])
     return views.permute(layout, [whole.index(axis) for axis in range(len(dims))])
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
+from relayout.layout.dense import row_major
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.backward import normalization as ops
 from relayout.ops.operation import Operation
@@ -15,7 +16,7 @@ from relayout.primitives.backward.base import Backward
 from relayout.primitives.backward.following import followed
 from relayout.primitives.drafting import Draft, if_possible
 from relayout.primitives.meaning import check_alike
-from relayout.primitives.normalizing import Normalization, from_statistics, of_rows, row_major
+from relayout.primitives.normalizing import Normalization, from_statistics, of_rows
 
 if TYPE_CHECKING:
     from relayout.primitives.program import Program

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from relayout.forking import locked
 from relayout.layout import views
-from relayout.layout.dense import dense_like
+from relayout.layout.dense import dense_like, row_major
 from relayout.layout.descriptor import MemoryDesc
-from relayout.layout.layout import Layout, plain
+from relayout.layout.layout import Layout
 from relayout.primitives.drafting import Draft, if_possible, kernel_step
 from relayout.records import replace
 
@@ -61,7 +61,7 @@ def row_gradient(
     source, coming, *masks, target = names
     src = descs[source]
     near = dense_like(src.layout)
-    far = Layout(src.dims, plain(len(src.dims)))
+    far = row_major(src.dims)
     for layout in (None, near, far):
         seen = {
             name: desc
