@@ -132,6 +132,11 @@ class Keyless(nn.Module):
         return F.linear(x, self.qkv.weight, bias)
 
 
+class Last(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.relu(x.to(memory_format=torch.channels_last))
+
+
 class Shuffle(nn.Module):
     def forward(self, x: Any) -> Any:
         one, other = x.chunk(2, 1)
@@ -143,6 +148,9 @@ MODELS = {
     "attention": (Attention(), (2, 16, 32)),
     "token": (Token(), (2, 16, 32)),
     "pools": (nn.Sequential(nn.MaxPool2d(3, 2, 1), nn.AdaptiveAvgPool2d(2), nn.Flatten()), (1, 8, 12, 12)),
+    "last": (
+        nn.Sequential(Last(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)), (1, 8, 12, 12)
+    ),
     "activations": (
         nn.Sequential(nn.Conv2d(8, 8, 1), nn.Hardswish(True), nn.SiLU(True), nn.GELU(), nn.ELU(inplace=True)),
         (1, 8, 12, 12),

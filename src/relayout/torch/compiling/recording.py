@@ -107,6 +107,8 @@ class Recorder(TorchDispatchMode):
             return self._computed(func, args, kwargs, given)
         if _data_decide(func, args):
             raise Untraced(f"{func}: data decide")
+        if func is _aten.as_strided_.default:
+            return self._with_other_strides(func, types, args, kwargs)
         if func._schema.is_mutable:
             return self._written(func, args, kwargs)
         if func in FILLED and (made := self._filled(func, types, args, kwargs)) is not None:
@@ -209,6 +211,20 @@ class Recorder(TorchDispatchMode):
             raise Untraced(f"{func} would return something else")
         self._stale.update(id(one) for one in self._sharing[_memory(whole)] if one is not whole)
         self._nodes[id(whole)] = self._nodes[id(made)]
+        return target
+
+    def _with_other_strides(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """A tensor whose strides are changed in place, as pooling does for ``channels_last``."""
+        target = args[0]
+        if _memory(target) in self._given or len(self._sharing[_memory(target)]) > 1:
+            raise Untraced(f"{func} of what others read")
+        before = self._node(target)
+        before.meta["val"] = self._mode.__torch_dispatch__(_aten.alias.default, types, (target,), {})
+        self._mode.__torch_dispatch__(func, types, args, kwargs)
+        node = self._graph.call_function(_aten.as_strided.default, (before, *args[1:]), dict(kwargs))
+        node.meta["val"] = target
+        self._belongs(node)
+        self._nodes[id(target)] = node
         return target
 
     def _is_new(self, one: Any, before: int) -> bool:
