@@ -88,7 +88,7 @@ CALLED_OTHERWISE = {
     "captured": "inner graphs are closed, which ONNX's are not",
     "padding_idx": "in training a row of an embedding may stay as it is, which ONNX can't say",
     "from_end": "operators of PyTorch refuse indices below 0, which ONNX has no way to ask for",
-    "source_bits": "products by dequantised weights may round their source, as ONNX Runtime's accuracy levels permit",
+    "source_bits": "products may round their source, as accuracy levels of ONNX Runtime permit",
 }
 """Attributes that ONNX has not, with the reason."""
 

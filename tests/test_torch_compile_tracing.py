@@ -148,9 +148,7 @@ MODELS = {
     "attention": (Attention(), (2, 16, 32)),
     "token": (Token(), (2, 16, 32)),
     "pools": (nn.Sequential(nn.MaxPool2d(3, 2, 1), nn.AdaptiveAvgPool2d(2), nn.Flatten()), (1, 8, 12, 12)),
-    "last": (
-        nn.Sequential(Last(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)), (1, 8, 12, 12)
-    ),
+    "last": (nn.Sequential(Last(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)), (1, 8, 12, 12)),
     "activations": (
         nn.Sequential(nn.Conv2d(8, 8, 1), nn.Hardswish(True), nn.SiLU(True), nn.GELU(), nn.ELU(inplace=True)),
         (1, 8, 12, 12),
