@@ -14,7 +14,7 @@ from elementwise import machine_code
 from fences import output_of
 from relayout.kernels.reduce.rounding import divisor
 from relayout.kernels.reduce.separable import WHOLE, denominator
-from relayout.ops.resampling import combined_along, places
+from relayout.ops.resampling import Matrices, combined_along, places
 from relayout.primitives import Resampling, ResamplingBackward
 from relayout.primitives.banded import rows_of_resampling
 from strategies import examples
@@ -117,6 +117,53 @@ def test_sums_along_an_axis_touch_what_they_name():
     np.testing.assert_array_equal(combined_along(x, 0, rows), [[1, inf], [0, 0], [2, nan]])
     assert combined_along(np.zeros((2, 0)), 0, rows).shape == (3, 0)
     assert combined_along(x, 1, []).shape == (2, 0)
+
+
+@st.composite
+def by_matrices(draw):
+    """A resampling by any rows: empty ones, some that name an element twice, weights of all signs."""
+    sizes = draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
+    most = draw(st.sampled_from((2, 4)))
+    axes = []
+    for size in sizes:
+        entry = st.tuples(st.integers(0, size - 1), st.sampled_from((1.0, 0.5, -0.25, 2.0, 0.0)))
+        row = st.lists(entry, min_size=draw(st.sampled_from((0, 1))), max_size=most).map(tuple)
+        axes.append(tuple(draw(st.lists(row, min_size=1, max_size=12))))
+    form = st.sampled_from(FORMATS[len(sizes)])
+    kinds = st.sampled_from(("f32", "bf16", "f16", "u8", "s8"))
+    channels = draw(st.sampled_from((1, 3, 8, 17, 32)))
+    src = rl.MemoryDesc((draw(st.integers(1, 2)), channels, *sizes), draw(kinds), draw(form))
+    dst = rl.MemoryDesc((*src.dims[:2], *map(len, axes)), src.dtype, draw(form))
+    return Resampling(src, Matrices(tuple(axes)), dst)
+
+
+@runs_code
+@examples(60)
+@given(by_matrices(), st.integers(0, 2**16))
+def test_matrices_may_be_given(made, seed):
+    data = np.random.default_rng(seed).integers(-8, 9, made.src.dims)
+    x = rl.tensor(abs(data) if made.src.dtype.name == "u8" else data, made.src.tag, made.src.dtype)
+    found, wanted = made(x), rl.tensor(made.reference(x), made.dst.tag, made.dst.dtype)
+    np.testing.assert_array_equal(found.buffer, wanted.buffer)
+    assert "machine code" in made.implementation
+
+
+@runs_code
+def test_gradients_of_given_matrices():
+    rows = (((0, 0.5), (2, 0.5)), (), ((1, 2.0),))
+    forward = Resampling(rl.MemoryDesc((1, 1, 3), "f32", "ncw"), Matrices((rows,)))
+    back = ResamplingBackward(forward)(rl.tensor([[[1.0, 10, 100]]], "ncw", dtype="f32")).numpy()
+    np.testing.assert_array_equal(back, [[[0.5, 200, 0.5]]])
+
+
+def test_given_matrices_must_fit():
+    src, row = rl.MemoryDesc((1, 1, 3), "f32", "ncw"), ((0, 1.0),)
+    with pytest.raises(rl.LayoutError, match="2 matrices for 1 spatial axis"):
+        Resampling(src, Matrices(((row,), (row,))))
+    with pytest.raises(rl.LayoutError, match="element 3 of an axis of 3"):
+        Resampling(src, Matrices(((((3, 1.0),),),)))
+    with pytest.raises(rl.LayoutError, match="1 rows"):
+        Resampling(src, Matrices(((row,),)), rl.MemoryDesc((1, 1, 2), "f32", "ncw"))
 
 
 # --- bytes -------------------------------------------------------------------------------------------------

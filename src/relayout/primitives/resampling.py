@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from relayout.errors import LayoutError, Unsupported
+from relayout.errors import LayoutError, Unsupported, counted
 from relayout.forking import locked
 from relayout.layout.dense import resized_like
 from relayout.layout.descriptor import MemoryDesc, any_format
@@ -115,10 +115,14 @@ class Resampling(Primitive):
         """Each axis has a matrix, and all places are elements of the source."""
         sizes = src.dims[2:]
         if len(given.axes) != len(sizes):
-            raise LayoutError(f"{self.kind}: {len(given.axes)} matrices for the spatial axes of src {src}")
+            axes = counted(len(sizes), "spatial axis")
+            raise LayoutError(f"{self.kind}: {len(given.axes)} matrices for {axes} of src {src}")
         for size, rows in zip(sizes, given.axes, strict=True):
-            if any(not 0 <= place < size for row in rows for place, _ in row):
-                raise LayoutError(f"{self.kind}: a row names an element that src {src} does not have")
+            wrong = [place for row in rows for place, _ in row if not 0 <= place < size]
+            if wrong:
+                raise LayoutError(
+                    f"{self.kind}: a row names element {wrong[0]} of an axis of {size}, src {src}"
+                )
 
     def _sizes(self, src: MemoryDesc, given: Any, spatial: int) -> list[int]:
         """The spatial sizes that factors make."""
