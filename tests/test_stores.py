@@ -293,7 +293,7 @@ def test_what_does_not_fit_is_said(tmp_path: Path) -> None:
     for message, options in [
         ("an axis for each digit .n, h, w, c.", {"chunks": (4, 8)}),
         ("a size of 1 or more", {"chunks": (1, 0, 8, 8)}),
-        ("too little", {"memory": "200MB"}),
+        ("too little", {"memory": "160MB"}),
         ("source and destination are the same", {"name": "x"}),
         ("lies within the source", {"name": "x/y.chunks"}),
         ("neither shards nor codecs", {"codecs": "zstd"}),

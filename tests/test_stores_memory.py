@@ -44,10 +44,10 @@ SHAPE = (4096, 4096)  # f32: 64 MiB
         ((512, 1024), (512, 1024), "gzip", [False]),
         ((512, 1024), (512, 1024), None, [False]),
         ((64, 4096), (4096, 64), None, [True]),
-        ((64, 4096), (4096, 64), "zstd", [True, False]),
+        ((64, 4096), (4096, 64), "zstd", [False, False]),
         ((103, 127), (89, 131), "zstd", [True]),
     ],
-    ids=["zstd", "gzip", "plain", "parts", "parts, then zstd", "put together"],
+    ids=["zstd", "gzip", "plain", "parts", "two passes", "put together"],
 )
 def test_memory_is_kept(
     chunks: tuple[int, int],

@@ -13,6 +13,7 @@ import relayout as rl
 from relayout import stores
 from relayout.errors import LayoutError, Unsupported
 from relayout.files.arrays import physical_shape
+from relayout.stores import planning
 from relayout.stores.store import SourceChanged
 from test_stores import RATES, numbers
 
@@ -261,7 +262,11 @@ def test_shards_that_are_too_big_are_read_in_chunks(tmp_path: Path) -> None:
     lazy = rl.open(source, format="nchw")
     assert lazy.chunks == (64, 16, 64, 64)
     plan = stores.plan(
-        *(lazy, tmp_path / "y.zarr", "nhwc"), chunks=(4, 64, 64, 16), memory="240MiB", threads=1, rates=RATES
+        *(lazy, tmp_path / "y.zarr", "nhwc"),
+        chunks=(4, 64, 64, 16),
+        memory=planning.BASE + (16 << 20),
+        threads=1,
+        rates=RATES,
     )
     assert plan.passes[0].requests_read == 16
     plan.run()

@@ -40,7 +40,7 @@ from relayout.stores.zarr import Zarr, new_metadata
 
 __all__ = ["BASE", "TooLittle", "as_bytes", "convert", "plan"]
 
-BASE: Final = 224 << 20
+BASE: Final = 160 << 20
 """Bytes that the interpreter, NumPy, Zarr and compiled kernels take, which count for the memory.
 
 The same number in every process, so that a conversion which is resumed is planned alike. Workers of a cluster
