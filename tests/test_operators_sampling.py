@@ -139,6 +139,15 @@ def test_regions_are_aligned_as_by_the_runtime(mode: str, transformation: str, r
         same_as_runtime("RoiAlign", [x, corners, images], opset=16, rtol=1e-3, atol=1e-4, **attributes)
 
 
+def test_infinities_reach_the_parts_that_have_them() -> None:
+    """Elsewhere they have no weight, and 0 times infinity is no term of a mean."""
+    x = normal(1, 3, 9, 11)
+    x[0, 0, 3, 4], x[0, 1, 7, 9], x[0, 2, 5, 5] = np.inf, np.nan, -np.inf
+    corners = np.array([[0.3, 0.6, 10.1, 8.2], [5.2, 0.1, 9.7, 4.4]], np.float32)
+    inputs = [x, corners, np.array([0, 0])]
+    same_as_runtime("RoiAlign", inputs, opset=16, output_height=4, output_width=3, sampling_ratio=2)
+
+
 TRANSFORMATIONS = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"]
 
 

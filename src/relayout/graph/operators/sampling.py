@@ -261,7 +261,8 @@ def roi_align(
     for number, (image, rows, columns) in enumerate(found):
         if mode == "avg":
             left, right = mean_along(rows, x.shape[2]), mean_along(columns, x.shape[3])
-            made[number] = left.astype(data.dtype) @ data[image] @ right.astype(data.dtype).T
+            down = _product(left.astype(data.dtype), data[image])
+            made[number] = _product(right.astype(data.dtype), down.swapaxes(1, 2)).swapaxes(1, 2)
         elif rows[0].size and columns[0].size:
             made[number] = _largest(data[image], rows, columns)
     return narrow(made, x.dtype)
@@ -318,6 +319,18 @@ def mean_along(side: Side, size: int) -> Array:
     np.add.at(matrix, (rows, low), below)
     np.add.at(matrix, (rows, high), above)
     return np.asarray(matrix / max(samples, 1))
+
+
+def _product(matrix: Array, x: Array) -> Array:
+    """A matrix times others, in which zeros are no products: they would make NaN of infinities elsewhere."""
+    if np.isfinite(x).all():
+        return np.asarray(matrix @ x)
+    made = np.zeros((len(x), len(matrix), x.shape[2]), x.dtype)
+    with np.errstate(invalid="ignore"):  # infinities of both signs
+        for k, row in enumerate(matrix):
+            there = np.flatnonzero(row)
+            made[:, k] = row[there] @ x[:, there]
+    return made
 
 
 def _largest(image: Array, rows: Side, columns: Side) -> Array:
