@@ -694,6 +694,25 @@ def test_small_pictures_of_few_channels(types, side, channels):
         compare(src, dst, given=values, wish="deinterleave")
 
 
+@given(
+    rows=st.integers(8, 200),
+    columns=st.integers(8, 200),
+    dtype=st.sampled_from(("s8", "bf16", "f32", "f64")),
+    way=st.sampled_from(("not prefetched", "across", "down")),
+    off=st.integers(0, 63),
+    cpu=st.sampled_from(("x86-64-v4", "host")),
+)
+@examples(60)
+def test_squares_by_whole_lines(rows, columns, dtype, way, off, cpu):
+    """Planes of a square at least, with rows and columns that are left over; also in shares, off a line."""
+    src, dst = (rl.MemoryDesc((3, rows, columns), dtype, tag) for tag in ("abc", "acb"))
+    made, runs_here = x86("x86-64-v4") if cpu != "host" else (None, True)
+    runs = [Run(), Run(off), Run(0, (2, 0, 1))] if runs_here else []
+    kinds = compare(src, dst, cpu=made, runs=runs, wish=f"squares, {way}").kinds
+    lines = (made or machine.host()).vector == 64
+    assert (kinds == ("squares",)) == (lines and min(rows, columns) >= 512 // rl.dtype(dtype).bits)
+
+
 def test_words_that_follow_each_other_are_no_packed_filters():
     """Groups of a few words that are whole on both sides have nothing between their words."""
     for words in (2, 4, 8):

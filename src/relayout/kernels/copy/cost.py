@@ -26,6 +26,7 @@ __all__ = [
     *("ELEMENT_CYCLES", "INSTRUCTION_CYCLES", "L2_LINE_CYCLES", "PAGE_BYTES", "PASS_CYCLES"),
     *(
         "RUN_CYCLES",
+        "SCATTERED_LINE_CYCLES",
         "SPILLED",
         "SPLIT_LINE_CYCLES",
         "TLB_MISS_CYCLES",
@@ -145,6 +146,8 @@ def squaring(columns: Run, rows: Run, side: int) -> float:
     if any(stride % LINE_BITS for stride in columns.strides("dst")):
         cost += SHARED_LINE_CYCLES
         cost += SPLIT_LINE_CYCLES * (columns.is_straight and side > _ways(back) // 2)
+    if min(_ways(back), _ways(pitch)) < side:  # what is asked for pushes out what was
+        cost += SPLIT_LINE_CYCLES
     if 2 * side > TLB_ENTRIES:
         cost += TLB_MISS_CYCLES * min(1.0, pitch / (8 * PAGE_BYTES))
     return cost + STRIP_CYCLES / side

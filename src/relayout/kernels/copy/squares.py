@@ -27,28 +27,36 @@ from math import log2
 from relayout.ir.builder import Operand
 from relayout.ir.types import Value
 from relayout.kernels.copy.base import Place, writes
-from relayout.kernels.copy.cost import INSTRUCTION_CYCLES, instructions, squaring
+from relayout.kernels.copy.cost import INSTRUCTION_CYCLES, SCATTERED_LINE_CYCLES, instructions, squaring
 from relayout.kernels.copy.network import squared
 from relayout.kernels.copy.patches import Patched, PatchedPlan
 from relayout.kernels.copy.plan import LINE_BITS, Facts, Plan, costing
 from relayout.kernels.copy.problem import Move
 from relayout.kernels.copy.tiles import Tile
 from relayout.kernels.copy.tiling import TransposePlan, by_columns, by_rows, tiled
-from relayout.records import replace
+from relayout.records import dataclass, replace
 from relayout.targets.machine import LINE
 
 __all__ = ["Squares", "SquaresPlan", "plans"]
 
+ROWS_AHEAD = 64  # rows further down, as many lines later: a tenth of a microsecond and more
+FEW_ROWS = 16  # of a square that is soon done: four of them further down would be four times as many pages
 
+
+@dataclass(frozen=True)
 class SquaresPlan(PatchedPlan):
     """Squares down the rows."""
 
     kind = "squares"
     can_claim = puts_together = False
+    across: bool = False
+    """Whether the line of a row that is prefetched is the next one, and not that of a row further down."""
 
     def choices(self) -> Iterator[str]:
-        """Whether the next square is asked for."""
+        """Whether lines are asked for, and which."""
         yield "prefetched" if self.prefetch else "not prefetched"
+        if self.prefetch:
+            yield "across" if self.across else "down"
 
 
 def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
@@ -65,9 +73,14 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     one = SquaresPlan(nest, columns, rows, made.around, made.shared, block=side)
     again = -(-columns.extent // side) * side / columns.extent  # of lines that are not full
     cost = again * instructions(1, log2(side)) + squaring(columns, rows, side)
+    far = 4 * nest.bytes > facts.machine.holds  # less than half of that stays, beside others
     one = by_rows(by_columns(one))
-    for prefetch in (False, True)[: 1 + rows.is_straight]:
-        yield from costing(replace(one, prefetch=prefetch), facts, cost + INSTRUCTION_CYCLES * prefetch)
+    for prefetch in (far, not far):
+        more = INSTRUCTION_CYCLES if prefetch else SCATTERED_LINE_CYCLES * far
+        for across in (True, False)[: 1 + prefetch * rows.is_straight]:
+            made = replace(one, prefetch=prefetch, across=prefetch and across)
+            odd = across != (side <= FEW_ROWS or not rows.is_straight)
+            yield from costing(made, facts, cost + more + INSTRUCTION_CYCLES * (prefetch and odd))
 
 
 @writes(SquaresPlan)
@@ -98,6 +111,13 @@ class Squares(Patched):
 
         self.call("squares", place, (column, first, last), squares, spills=True)
 
+    def _ask_ahead(self, source: Callable[[int], Value], row: int) -> None:
+        """Ask for a line that is wanted some time later: the next one of a row, or of one further down."""
+        if self.plan.across:
+            self.prefetch(source(row), LINE)
+        else:
+            self.prefetch(source(ROWS_AHEAD + row), 0)
+
     def tile(
         self,
         tile: Tile,
@@ -114,7 +134,7 @@ class Squares(Patched):
 
         def row(k: int) -> Value:
             if self.plan.prefetch:
-                self.prefetch(source(side + k), 0)
+                self._ask_ahead(source, k)
             return self.b.load(self.vector(side), source(k), 1)
 
         for k, line in squared(self.b, (row(k) for k in range(side)), self.nest.read):
