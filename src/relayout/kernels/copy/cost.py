@@ -147,7 +147,7 @@ def squaring(columns: Run, rows: Run, side: int) -> float:
         cost += SHARED_LINE_CYCLES
         cost += SPLIT_LINE_CYCLES * (columns.is_straight and side > _ways(back) // 2)
     if min(_ways(back), _ways(pitch)) < side:  # what is asked for pushes out what was
-        cost += SPLIT_LINE_CYCLES
+        cost += SCATTERED_LINE_CYCLES
     if 2 * side > TLB_ENTRIES:
         cost += TLB_MISS_CYCLES * min(1.0, pitch / (8 * PAGE_BYTES))
     return cost + STRIP_CYCLES / side
