@@ -223,6 +223,11 @@ class Part:
         known = "" if self.trial is None else self.trial.first
         return self.made.lowered(known) or self.made.lowered()
 
+    @property
+    def program(self) -> Program:
+        """The same, of the buffers that it works on here."""
+        return renamed(_there(self.lowered()).own(), self.names)
+
     def tried(self, known: Mapping[str, int]) -> bool:
         """Whether a contest has done it; ``known`` are the addresses of the program's buffers."""
         if self.trial is None or not self.holds:
@@ -297,7 +302,7 @@ class Draft:
 
     def append(self, program: Program | None, names: Mapping[str, str] | None = None) -> None:
         """All of another program, whose scratch dies before the next one begins."""
-        program = renamed(_there(program), names or {})
+        program = renamed(_there(program), names) if names else _there(program)
         self.pieces += program.steps
         self._own(program)
 
@@ -326,11 +331,14 @@ class Draft:
         steps: list[Step] = []
         whole = Draft(scratch=dict(self.scratch), constants=dict(self.constants), faults=list(self.faults))
         notes: dict[str, dict[str, None]] = {}
-        for piece, program in self.programs():
+        for piece in (*self.pieces, *self.last):
+            if isinstance(piece, Step):
+                steps.append(piece)
+                continue
+            program = piece.program
             steps += program.steps
             whole._own(program)
-            if isinstance(piece, Part):
-                notes.setdefault(piece.made.noun, {})[program.note] = None
+            notes.setdefault(piece.made.noun, {})[program.note] = None
         words = [(noun if len(notes) > 1 else "") + "; ".join(notes[noun]) for noun in sorted(notes)]
         note = note or "; ".join(words)
         return Program(tuple(steps), whole.scratch, whole.constants, tuple(whole.faults), note=note)
@@ -338,10 +346,7 @@ class Draft:
     def programs(self) -> Iterator[tuple[Step | Part, Program]]:
         """Each piece as a program of its own."""
         for piece in (*self.pieces, *self.last):
-            if isinstance(piece, Step):
-                yield piece, Program((piece,))
-            else:
-                yield piece, renamed(_there(piece.lowered()).own(), piece.names)
+            yield piece, Program((piece,)) if isinstance(piece, Step) else piece.program
 
 
 def _there(given: T | None) -> T:
