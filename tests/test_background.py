@@ -156,6 +156,27 @@ def test_a_fork_waits():
     assert order == [True]
 
 
+def test_reorders_are_put_off_too(monkeypatch, tmp_path):
+    """Their kernels are ready at the end, and kept for later processes then."""
+    from relayout.reorder import native
+
+    monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path))
+    native._native.cache_clear()
+    src, dst = (rl.MemoryDesc((4, 32, 6, 7), "f32", name) for name in ("nchw", "nChw8c"))
+    with background.meanwhile():
+        made = native.native(src, dst)
+        assert isinstance(made.kernels[0], background.Pending)
+        other = native.native(src, dst)
+        assert other is made
+    assert not isinstance(made.kernels[0], background.Pending)
+    assert made.kernels[0].address
+    native._native.cache_clear()
+    again = native.native(src, dst)
+    assert again.kernels[0].engine.key == made.kernels[0].engine.key
+    x = np.random.default_rng(0).standard_normal(src.dims).astype(np.float32)
+    assert np.array_equal(rl.tensor(x).reorder(dst).numpy(), x)
+
+
 def test_sequences_are_the_same(monkeypatch):
     x = np.linspace(-2, 2, 60, dtype=np.float32).reshape(1, 3, 4, 5)
 

@@ -8,7 +8,8 @@ interpreter's lock away. Who needs many kernels before the first of them is call
             ...
 
 What is found on disk is not put off. A kernel that is not ready yet has a name and no address: who asks for
-the address, or calls it, waits for it.
+the address, or calls it, waits for it. What else needs the code, such as a record of it on disk, is done at
+the end (:func:`afterwards`).
 
 LLVM is asked by one thread at a time, whatever is done here; llvmlite has a lock for that.
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from relayout.jit.abi import Kernel
     from relayout.jit.engines import Engine
 
-__all__ = ["Pending", "Queue", "meanwhile", "queue"]
+__all__ = ["Pending", "Queue", "afterwards", "meanwhile", "queue", "ready"]
 
 
 class Pending:
@@ -113,6 +114,7 @@ class Queue:
         self._left: deque[_Job | None] = deque()
         self._more = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
+        self.afterwards: list[Callable[[], object]] = []
 
     def kernels(
         self, key: str, names: Sequence[str], make: Callable[[], bytes], load: Callable[[bytes], Engine]
@@ -161,6 +163,8 @@ class Queue:
         if not give_up:
             for job in self._known.values():
                 job.engine()
+            for what in self.afterwards:
+                what()
 
 
 _queue: Queue | None = None
@@ -169,6 +173,19 @@ _queue: Queue | None = None
 def queue() -> Queue | None:
     """Where modules go now; None: whoever wants one waits for it. To be asked under the lock."""
     return _queue
+
+
+def afterwards(what: Callable[[], object]) -> None:
+    """Call a function when all kernels are ready, at once if none are put off; to be asked under the lock."""
+    if _queue is None:
+        what()
+    else:
+        _queue.afterwards.append(what)
+
+
+def ready(kernel: Kernel) -> Kernel:
+    """A kernel itself, waited for where it was put off."""
+    return kernel.ready() if isinstance(kernel, Pending) else kernel
 
 
 @contextmanager

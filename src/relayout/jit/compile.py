@@ -294,5 +294,8 @@ def compiled(ir: str, names: Sequence[str], machine: Machine | None = None) -> d
     """The kernels of a module, by name; see :class:`Kernel` for how each is called."""
     machine = machine or host()
     with lock():
-        engine = _of_text(_guarded(Module(ir, names), machine).ir, machine)
-        return {name: kernel(engine, name) for name in names}
+        module = _guarded(Module(ir, names), machine)
+        key = _key(machine, f"-O{LEVEL} {module.ir}")
+        waiting = _put_off(key, module, machine)
+        made = waiting or _kernels(_made(key, module, machine), names)
+        return dict(zip(names, made, strict=True))

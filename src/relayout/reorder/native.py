@@ -30,6 +30,8 @@ from relayout.reorder import kept
 from relayout.targets.processors import count
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -368,9 +370,20 @@ def _native(
         made = Native(src, dst, shape=shape, wish=wish)
     except Infeasible:
         return None
+    from relayout.jit.background import afterwards
+
+    afterwards(lambda: _settled(made, name, said))
+    return made
+
+
+@locked
+def _settled(made: Native, name: str, said: Sequence[str]) -> None:
+    """Take the kernels that were put off, and keep a record of them, if there is a name for it."""
+    from relayout.jit.background import ready
+
+    made._hold(list(map(ready, made.kernels)), made._divides, made._shares)
     if name:
         kept.keep(name, made, said)
-    return made
 
 
 def _bytes(src: MemoryDesc, dst: MemoryDesc) -> int:
