@@ -13,7 +13,7 @@ import relayout as rl
 from relayout import LayoutError, MemoryDesc
 from relayout.ops.functions import Function
 from relayout.ops.post_ops import Sum
-from relayout.primitives import Convolution
+from relayout.primitives import Convolution, Deconvolution
 from strategies import examples, filters, images, written
 from test_products import HERE, TYPES, check, compiles, hosts, on, post_ops, vectors
 from test_reorder import in_front
@@ -393,3 +393,13 @@ def test_spellings_of_parameters():
         assert (made.strides, made.dilation, made.padding) == ((2, 2), (1, 1), ((1, 1), (1, 1)))
         assert made.dst.dims == (1, 8, 5, 5)
     assert Convolution(src, weights, post_ops=Function("relu", 0.5)).post_ops == (Function("relu", 0.5),)
+
+
+@pytest.mark.parametrize("form", ["nhwc", "nChw8c", "nchw"])
+@pytest.mark.parametrize("function", [Function("linear", 0.5, 3), Function("exp"), Function("clip", 1, 4)])
+def test_results_that_no_tap_meets_get_their_post_ops(form, function):
+    src = MemoryDesc((2, 5, 3, 4), "f32", form)
+    made = Deconvolution(src, MemoryDesc((7, 5, 1, 1), "f32", rl.any), strides=(1, 2), post_ops=[function])
+    x, w = np.ones(src.dims), np.full((7, 5, 1, 1), 0.5)
+    given = rl.tensor(x, form, "f32"), rl.tensor(w, made.weights.tag, "f32")
+    np.testing.assert_allclose(made(*given).numpy(), made.reference(*given), rtol=1e-5)
