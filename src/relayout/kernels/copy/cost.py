@@ -138,11 +138,13 @@ def patching(columns: Run, rows: Run, block: int, width: int, far: bool) -> floa
 def squaring(columns: Run, rows: Run, side: int) -> float:
     """Cycles for a line besides shuffles where squares go down the rows: each line is wanted once.
 
-    Rows that are no whole lines are loaded from two lines, one of which is fetched again for the next
-    columns; columns that are none are stored to two, one of which the next square goes on with.
+    Rows that are no whole lines are loaded from two lines, both of which are fetched again for columns beside
+    these; columns that are none are stored to two, one of which the next square goes on with.
     """
     back, pitch = abs(columns.loops[0].dst), abs(rows.loops[0].src)
-    cost = (STRADDLING_CYCLES + L2_LINE_CYCLES) * any(stride % LINE_BITS for stride in rows.strides("src"))
+    cost = (STRADDLING_CYCLES + 2 * L2_LINE_CYCLES) * any(
+        stride % LINE_BITS for stride in rows.strides("src")
+    )
     if any(stride % LINE_BITS for stride in columns.strides("dst")):
         cost += SHARED_LINE_CYCLES
         cost += SPLIT_LINE_CYCLES * (columns.is_straight and side > _ways(back) // 2)
