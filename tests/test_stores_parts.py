@@ -426,6 +426,24 @@ def test_threads_share_what_was_given_back() -> None:
     assert len(shared.free) == 1
 
 
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="/proc")
+def test_what_is_dropped_goes_back_to_the_system() -> None:
+    """The C library would keep up to 64 MB of buffers of less than 32."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = resident()
+    with buffers.reused():
+        for size in (30 << 20, 24 << 20, 19 << 20, 15 << 20, 4 << 20):
+            data = buffers.taken(size)
+            data[:] = 1
+            buffers.given_back(data)
+            del data
+            assert pool().kept <= pool().most
+    assert resident() < before + (16 << 20)
+
+
 def test_regions_of_many_sizes_take_the_memory_of_a_block(tmp_path: Path) -> None:
     """Blocks of 64 rows meet chunks of 100 in parts of 4, 8, 12, ... rows: no buffer is kept for each."""
     x = numbers(1600, 100)

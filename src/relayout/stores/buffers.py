@@ -19,12 +19,14 @@ dropped first. Without ``reused`` buffers come from the system and go back to it
 from __future__ import annotations
 
 import contextlib
+import mmap
 import threading
 from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 
+from relayout.errors import TooLarge
 from relayout.stores.store import Bytes
 from relayout.tensor import ALIGNMENT, address, aligned
 
@@ -37,6 +39,9 @@ PAGE: Final = 4096
 MORE: Final = 64
 """A buffer has room for a 64th more than was asked for. What zstd makes of a chunk may take as much more than
 the chunk, so one buffer does for either. Of room that nobody touches the system makes no memory."""
+
+LARGE: Final = 1 << 20
+"""Bytes from which on a buffer is made of the system's own pages."""
 
 WASTE: Final = 16
 """A buffer is used again for what takes up to a 16th less than it has room for."""
@@ -87,7 +92,7 @@ class Pool:
             else:
                 room = size + size // MORE
                 self._drop(self.most - self.held - room)
-                data = aligned(room + PAGE, zeroed=False)
+                data = _fresh(room)
             self.out[address(_whole(data))] = room
             self.held += room
             self.most = max(self.most, self.held)
@@ -116,6 +121,22 @@ class Pool:
             self.kept -= room
             if not same:
                 del self.free[room]
+
+
+def _fresh(room: int) -> Bytes:
+    """Memory for a buffer of so many bytes, and for a page to begin on.
+
+    Large buffers are the system's own pages, which it has back as soon as they are dropped. The C library
+    would keep them: once it has freed 32 MB it takes as much from its heap, and returns no more of that than
+    is beyond the double.
+    """
+    size = room + PAGE + ALIGNMENT
+    if size < LARGE:
+        return _whole(aligned(room + PAGE, zeroed=False))
+    try:
+        return np.frombuffer(mmap.mmap(-1, size), np.uint8)
+    except (OSError, OverflowError, ValueError):
+        raise TooLarge(f"a buffer of {room} bytes is needed, and the system has no memory for it") from None
 
 
 def _whole(data: Bytes) -> Bytes:
