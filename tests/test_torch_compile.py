@@ -873,3 +873,11 @@ def test_memory_is_on_the_cpu_whatever_the_default() -> None:
         with torch.device("meta"):
             agree(fast(x), model(x))
             agree(slices(x[..., ::2]), F.relu(x[..., ::2] @ torch.ones(8, 8, device="cpu")))
+
+
+def test_rounded_quotients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "WORTH", 0)
+    x = torch.tensor([1.0, -1.0, 0.3, 1e10, 7.5, float("inf")]).repeat(8)
+    compared(lambda x: (x // 0.1, x % 0.1, x.div(0.1, rounding_mode="floor"), x % -3.0, x * 2), x)
+    whole = torch.tensor([-128, 127, -7, 7], dtype=torch.int8).repeat(12)
+    compared(lambda x: (x // 3, x // -3, x % 3, x + 1), whole)

@@ -26,6 +26,12 @@ GETITEM: Final = "_operator.getitem"
 MISTOLD: Final = frozenset({"aten.reflection_pad3d.default", "aten.replication_pad3d.default"})
 """Operators that keep channels-last, while PyTorch's fake kernels say that they do not."""
 
+QUOTIENTS: Final = frozenset({
+    "aten.floor_divide.default", "aten.floor_divide.Scalar", "aten.div.Tensor_mode", "aten.div.Scalar_mode",
+    "aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor",
+})  # fmt: skip
+"""Operators whose results jump: 1 // 0.1 is 9, while the floor of the rounded quotient is 10."""
+
 SCORES: Final = 1 << 28
 """Bytes of an attention's scores, queries times keys, up to which they are computed as a whole. PyTorch works
 through longer sequences in blocks, which takes no memory."""
@@ -85,6 +91,8 @@ def unsupported(node: Any) -> str:
         place = ATTENTION[operator_of(node)]
         if why := attends(*node.args[place : place + 2]):
             return why
+    if operator_of(node) in QUOTIENTS:
+        return "a rounded quotient, which PyTorch finds by the exact remainder"
     if _rounds_to_integers(node):
         return "floats to integers, where those that are out of range wrap round in PyTorch"
     for value in _written(node):
