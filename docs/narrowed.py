@@ -1,11 +1,12 @@
-"""The tables of networks in bf16 and int8, from ``docs/measured/networks-narrow.json``.
+"""The tables of what is computed in narrow types: networks in bf16 and int8, and layers beside ``memcpy``.
 
-The file is what one command writes::
+Each file is what one command writes::
 
     relayout bench networks --dtype int8 --dtype bf16 --json docs/measured/networks-narrow.json
+    relayout bench narrow --threads 1,2 --json docs/measured/narrow.json
 
-A row is a network, a column another contestant: its time / Relayout's. Relayout in f32 is a column as well,
-but none of those that :func:`best` compares with.
+In the tables of networks a row is a network, a column another contestant: its time / Relayout's. Relayout in
+f32 is a column as well, but none of those that :func:`best` compares with.
 """
 
 from __future__ import annotations
@@ -58,6 +59,18 @@ def settings() -> str:
     machine = found["machine"]
     peers = ", ".join(f"{name} {version}" for name, version in found["peers"].items())
     return f"Measured on {machine['processor']}, {machine['cores']} cores; {peers}."
+
+
+def passes() -> str:
+    """For each layer and number of threads its time, as a multiple of copying as many bytes."""
+    found = _read("narrow.json").get("figures", [])
+    threads = sorted({one["threads"] for one in found})
+    by = {(one["layer"], one["threads"]): one for one in found}
+    rows = []
+    for name in dict.fromkeys(one["layer"] for one in found):
+        own = [by.get((name, many)) for many in threads]
+        rows.append([name, *(f"{one['ratios'][OURS]['median']:.2f}" if one else "-" for one in own)])
+    return table(["layer", *(f"{many} thread{'s' * (many > 1)}" for many in threads)], rows)
 
 
 def _spelled(spread: dict[str, float] | None, disturbed: bool) -> str:

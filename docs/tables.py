@@ -331,6 +331,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "torch-operators-counts": measures.torch_operators_counts,
     "torch-operators-changes": measures.torch_operators_changes,
     "few-bits": measures.few_bits,
+    "narrow": narrowed.passes,
     "formats-right": measures.in_right_formats,
     "formats-machine": measures.formats_measured_on,
     "primitives-formats": measures.in_formats,
