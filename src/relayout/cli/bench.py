@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from relayout.cli.arguments import DIMS, DTYPE, FORMAT, examples
-from relayout.cli.options import Output, check_writable, misuse, output_options
+from relayout.cli.options import Output, check_writable, misuse, no_progress_option, output_options
 from relayout.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _measuring(quick: tuple[int, float], whole: tuple[int, float]) -> Callable[[
         ),
         click.option("--plot", "plot_path", type=FILE, help="Draw the ratios: .svg, .png or .pdf."),
         click.option("--list", "listed", is_flag=True, help="Print the cases and measure nothing."),
-        click.option("--no-progress", is_flag=True, help="No progress bar."),
+        no_progress_option,
         output_options,
     ]
 
@@ -693,7 +693,7 @@ def narrow(texts: tuple[str, ...], threads: tuple[int, ...], rounds: int, output
 )
 @click.option("--list", "listed", is_flag=True, help="Print what would be measured.")
 @click.option("--export", "exports", is_flag=True, help="Write the networks as files, and measure nothing.")
-@click.option("--no-progress", is_flag=True, help="No progress bar.")
+@no_progress_option
 @output_options
 def networks(
     models: tuple[Path, ...],
@@ -812,7 +812,7 @@ def networks(
     type=click.Path(dir_okay=False, path_type=Path),
     help="A file of results, a line each, that later runs continue.",
 )
-@click.option("--no-progress", is_flag=True, help="No progress bar.")
+@no_progress_option
 @output_options
 def training(
     networks: tuple[str, ...],
@@ -949,7 +949,7 @@ def _took_part(found: Result | Compared | None) -> set[str]:
     help="A file of results, a line each: what it has of this machine is not measured again.",
 )
 @click.option("--list", "listed", is_flag=True, help="Print what would be measured.")
-@click.option("--no-progress", is_flag=True, help="No progress bar.")
+@no_progress_option
 @output_options
 def compile_(
     texts: tuple[str, ...],
@@ -1036,7 +1036,7 @@ def compile_(
     help="Time for the rounds of a case with one number of threads.",
 )
 @click.option("--list", "listed", is_flag=True, help="Print the cases and measure nothing.")
-@click.option("--no-progress", is_flag=True, help="No progress bar.")
+@no_progress_option
 @output_options
 def torch(
     texts: tuple[str, ...],
@@ -1127,7 +1127,7 @@ def torch(
     help="Memory that a network may take, in GB.",
 )
 @click.option("--list", "listed", is_flag=True, help="Print the networks and what is known of them.")
-@click.option("--no-progress", is_flag=True, help="No progress bar.")
+@no_progress_option
 @output_options
 def census(
     texts: tuple[str, ...],

@@ -15,7 +15,7 @@ from relayout.cli.arguments import DIMS, DTYPE, FORMAT, NUMBERS, examples, whole
 from relayout.cli.described import completed
 from relayout.cli.info import IN_KIND
 from relayout.cli.large import Large, convert_store, large_options, means_store
-from relayout.cli.options import STANDARD, Output, axes_option, misuse, output_options
+from relayout.cli.options import STANDARD, Output, axes_option, misuse, no_progress_option, output_options
 from relayout.cli.streams import killable, readable, writable
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ PATIENCE = 1.0  # seconds before a progress bar appears
     help="Replace OUT if it exists. Arrays that only OUT has stay in it (see --only).",
 )
 @large_options
-@click.option("--no-progress", is_flag=True, help="No progress bar.")
+@no_progress_option
 @IN_KIND
 @click.option(
     "--out-kind",

@@ -50,12 +50,16 @@ __all__ = [
     "exit_codes",
     "heard_or_not",
     "misuse",
+    "no_progress_option",
     "output_options",
     "with_json_files",
 ]
 
 STANDARD = "-"
 """The name of standard input and standard output."""
+
+no_progress_option = click.option("--no-progress", is_flag=True, help="No progress bar.")
+"""Of commands that work for long."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 
 from relayout.cli.arguments import DTYPE, FORMAT, PRECISION, examples
 from relayout.cli.models import is_model, model_options
-from relayout.cli.options import Output, output_options
+from relayout.cli.options import Output, no_progress_option, output_options
 from relayout.cli.tables import Column, print_table
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     is_flag=True,
     help="A table of all layers: formats, kernels, times; of a model the slowest first.",
 )
-@click.option("--no-progress", is_flag=True, help="No progress bar.")
+@no_progress_option
 @output_options
 def run(
     network: str,
