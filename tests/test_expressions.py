@@ -14,9 +14,11 @@ from elementwise import check, machine_code, sides
 from relayout import LayoutError
 from relayout.ir.kinds import KINDS
 from relayout.ops.expressions import NUMPY, OPERATIONS, Expression, narrowed
+from relayout.primitives.lowering import elementwise
 from relayout.primitives.plain import plain, remade
 from relayout.primitives.pointwise import Pointwise
-from strategies import examples, has_clean_padding, layouts
+from relayout.tensor import address
+from strategies import examples, has_clean_padding, layouts, padding_places
 from test_reorder import in_front
 
 pytestmark = pytest.mark.skipif(not machine_code(), reason="this host forbids making machine code")
@@ -98,6 +100,29 @@ def test_any_layouts(made, seed):
 def test_as_text(made):
     again = remade(json.loads(json.dumps(plain(made))))
     assert again.expression == made.expression
+
+
+CONSTANTS = [
+    Expression.of((), [("constant", "f32", (), 1.5)]),
+    Expression.of((), [("constant", "s32", (), -7), ("abs", "s32", (0,)), ("mul", "s32", (0, 1))]),
+    Expression.of((), [("constant", "f32", (), 0.25), ("neg", "f32", (0,))], (1, 0)),
+]
+
+
+@pytest.mark.parametrize("form", ["nhwc", "nChw16c", "nChw4c"])
+@pytest.mark.parametrize("expression", CONSTANTS)
+def test_what_reads_nothing_is_written_all_the_same(form, expression):
+    """A nest in which nothing is read writes zeros, which is for padding."""
+    kinds = expression.kinds
+    descs = [rl.MemoryDesc((2, 17, 3, 5), kind, form) for kind in kinds]
+    names = ["dst", *(f"dst{k}" for k in range(1, len(kinds)))]
+    made = elementwise(descs[0], {}, expression, further=dict(zip(names[1:], descs[1:], strict=True)))
+    tensors = [rl.from_buffer(np.full(desc.nbytes, 77, np.uint8), desc) for desc in descs]
+    made({name: address(one.buffer) for name, one in zip(names, tensors, strict=True)}, 1)
+    wanted = expression.definition()
+    for tensor, value in zip(tensors, wanted if len(kinds) > 1 else [wanted], strict=True):
+        np.testing.assert_array_equal(tensor.numpy(), np.full(tensor.dims, value))
+        assert not tensor.buffer.view(tensor.numpy().dtype)[sorted(padding_places(tensor.desc.layout))].any()
 
 
 def ends(kind):

@@ -38,7 +38,7 @@ bit, but for functions, which have an error of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -327,6 +327,21 @@ class Expression:
     def kind(self) -> str:
         """That of the first result."""
         return self.kinds[0]
+
+    @property
+    def given_one(self) -> Expression:
+        """The same with one more operand in front, of f32, that nothing reads.
+
+        >>> print(Expression.of((), [("constant", "f32", (), 2.0), ("neg", "f32", (0,))]).given_one)
+        f32 a; b = 2.0; c = neg b
+        """
+        terms = (term._replace(arguments=tuple(k + 1 for k in term.arguments)) for term in self.terms)
+        return replace(
+            self,
+            operands=("f32", *self.operands),
+            terms=tuple(terms),
+            results=tuple(k + 1 for k in self.results),
+        )
 
     @property
     def steps(self) -> list[str | Function]:

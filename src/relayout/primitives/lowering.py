@@ -77,6 +77,9 @@ def elementwise(
     further = further or {}
     results = [dst.dtype, *(desc.dtype for desc in further.values())]
     expression = followed_by(expression, post_ops)
+    if not expression.operands:
+        # A nest in which nothing is read is one that writes zeros, so constants read a number, too.
+        expression, constants = expression.given_one, {f"{target}: number": np.zeros(4, np.uint8)}
     # What a destination held in its padding may be anything.
     keeps_zero = expression.keeps_zero and not adds(post_ops)
     one = MemoryDesc((1,) * len(dst.dims), "f32", row_major((1,) * len(dst.dims)))

@@ -388,8 +388,6 @@ def _lowered(made: Transposed, schedule: str, machine: Machine, many: int) -> Co
 @locked
 def _filled(made: Transposed, fill: Fill) -> Program | None:
     """The program that writes a part which no tap meets: bias, scales and post-ops of 0."""
-    from relayout.ops.expressions import Expression
-
     operands: dict[str, MemoryDesc] = {}
     for name, desc in (("scale", made.scale), ("bias", made.bias)):
         if desc is not None:
@@ -398,8 +396,6 @@ def _filled(made: Transposed, fill: Fill) -> Program | None:
                 layout = views.unsqueeze(layout, len(layout.dims))
             layout = views.unsqueeze(layout, 0)
             operands[name] = desc.with_layout(layout)
-    if not operands and fill.post_ops:  # a kernel that reads nothing writes zeros
-        return elementwise(fill.dst, {}, Expression.of(("f32",)), (0.0,), fill.post_ops)
     return elementwise(fill.dst, operands, _of_nothing(tuple(operands)), post_ops=fill.post_ops)
 
 
