@@ -49,6 +49,7 @@ __all__ = [
     "Stopwatch",
     "copier",
     "figures",
+    "filled",
     "in_rounds",
     "measured",
     "spread",
@@ -158,9 +159,8 @@ def measured(
         What knows how busy others are; one that serves several cases knows better.
     """
     load = load or Load()
-    source, target = allocate(case.source), allocate(case.target)
-    _fill(source, case.source_part())
-    taken, given = (allocate(MemoryDesc((case.bytes,), "u8", "a")) for _ in range(2))
+    source, target = filled(case), allocate(case.target)
+    taken, given = (allocate(case.copied) for _ in range(2))
     taken[:], given[:] = 1, 2
     for count in threads:
         target[:] = UNTOUCHED
@@ -293,6 +293,13 @@ def _engine(plan: Reorder) -> str:
     """What ``explain`` calls the engine."""
     lines = plan.explain().splitlines()
     return next(line.partition("engine")[2].strip() for line in lines if line.startswith("engine"))
+
+
+def filled(case: Case) -> NDArray[np.uint8]:
+    """A source with sensible values in it."""
+    data = allocate(case.source)
+    _fill(data, case.source_part())
+    return data
 
 
 def _fill(data: NDArray[np.uint8], part: NDArray[np.uint8]) -> None:

@@ -99,6 +99,11 @@ class Case:
         return (self.source.required_bytes + self.target.required_bytes) // 2
 
     @property
+    def copied(self) -> MemoryDesc:
+        """The descriptor of either side of that copy."""
+        return MemoryDesc((self.bytes,), "u8", "a")
+
+    @property
     def has_nibbles(self) -> bool:
         """Whether two elements share a byte on either side."""
         return min(self.source.dtype.bits, self.target.dtype.bits) < 8

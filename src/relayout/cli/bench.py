@@ -37,6 +37,7 @@ __all__ = ["bench"]
 
 QUICK, WHOLE = (5, 0.25), (7, 3.0)  # rounds, and seconds for a case and a number of threads
 QUICK_PRIMITIVES = (5, 1.0)
+FURTHEST = 20  # reorders whose estimates are shown
 FILE = click.Path(dir_okay=False)
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
@@ -231,6 +232,105 @@ def reorder(
             show(report, console)
             output.json(json.loads(as_json(report)))
             _plotted(plot_to, output, lambda path: plot.draw(report, path))
+
+
+@bench.command(
+    "schedules",
+    short_help="All schedules of each reorder: how far the estimate is from the best.",
+    epilog=examples(
+        "relayout bench schedules --quick",
+        "relayout bench schedules --quick --threads 1 --json schedules.json",
+        'relayout bench schedules --case "s8:nchw -> s8:nhwc" --rounds 9',
+    ),
+)
+@click.option("--quick", is_flag=True, help="The small suite of bench reorder.")
+@click.option("--group", "groups", multiple=True, shell_complete=_groups, help="Only this group of cases.")
+@click.option(
+    "--random",
+    "count",
+    type=click.IntRange(min=1),
+    help="Measure so many reorders, drawn at random, instead of the suite.",
+)
+@click.option("--seed", default=0, show_default=True, help="Which reorders --random draws.")
+@click.option("--case", "texts", multiple=True, metavar="TEXT", help="Only cases whose line has TEXT in it.")
+@click.option("--threads", type=DIMS, default="1,2", show_default=True, help="Numbers of threads.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="How often each schedule is timed that is not hopeless after the first.",
+)
+@no_progress_option
+@output_options
+def schedules(
+    quick: bool,
+    groups: Sequence[str],
+    count: int | None,
+    seed: int,
+    texts: Sequence[str],
+    threads: tuple[int, ...],
+    rounds: int,
+    no_progress: bool,
+    output: Output,
+) -> None:
+    """Time every schedule that a reorder has, the estimate among them, in turn and in this process.
+
+    The estimate is what runs with RELAYOUT_EFFORT=estimate, and before a contest is over. Its time divided by
+    that of the best schedule is what it loses. Reorders that kernels don't do are left out, and those of less
+    than 128 KiB, among whose schedules nobody chooses by measuring.
+    """
+    from rich.table import Table
+
+    from relayout.bench.drawn import drawn
+    from relayout.bench.load import Load
+    from relayout.bench.particulars import particulars
+    from relayout.bench.schedules import figure, mean_loss
+    from relayout.bench.suite import cases
+
+    settings = _settings(False, threads, rounds, None, (rounds, 1.0))
+    load, console = Load(), output.console()
+    machine = particulars("relayout")
+    console.print(", ".join(f"{key} {value}" for key, value in machine.items()))
+    with misuse():
+        chosen = cases(quick, groups, (), texts, drawn(count, seed) if count else None)
+    found = []
+    with progress_bar(len(chosen) * len(settings["threads"]), output, no_progress) as progress:
+        for many, case in product(settings["threads"], chosen):
+            progress(str(case))
+            found.append(figure(case, many, rounds))
+    figures = [one for one in found if one is not None]
+    table = Table(title="furthest from the best")
+    table.add_column("reorder", no_wrap=True)
+    for name in ("threads", "schedules", "estimate / memcpy", "best / memcpy", "estimate / best"):
+        table.add_column(name, justify="right")
+    table.add_column("best")
+    for one in sorted(figures, key=lambda one: -one.loss)[:FURTHEST]:
+        table.add_row(
+            str(one.case),
+            str(one.threads),
+            str(len(one.schedules)),
+            f"{one.estimate.seconds / one.copy:.2f}",
+            f"{one.best.seconds / one.copy:.2f}",
+            f"{one.loss:.2f}",
+            one.best.wish,
+        )
+    console.print(table)
+    means = {}
+    for many in settings["threads"]:
+        several = [one for one in figures if one.threads == many]
+        if several:
+            means[many] = mean_loss(several)
+            amount = f"{len(several)} {'reorder' if len(several) == 1 else 'reorders'}"
+            console.print(f"threads {many}: estimate / best {means[many]:.3f}, geometric mean of {amount}")
+    output.json(
+        {
+            "machine": machine,
+            "cores_used_by_others": load.others(),
+            "estimate_over_best": {str(many): mean for many, mean in means.items()},
+            "figures": [one.as_data() for one in figures],
+        }
+    )
 
 
 def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -220,6 +220,14 @@ class Native:
         return list(wishes(self.refined(), machine, streaming, tried).values())
 
     @property
+    @locked
+    def cost(self) -> float:
+        """What all nests are estimated to take, to be held against other plans of the same problem."""
+        from relayout.kernels.copy.candidates import cost
+
+        return cost(self._plans)
+
+    @property
     def nests(self) -> tuple[Move, ...]:
         """What is moved, simplified."""
         return tuple(made.nest for made in self._plans)

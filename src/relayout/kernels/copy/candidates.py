@@ -42,7 +42,7 @@ from relayout.kernels.copy.problem import Move, order, simplified
 from relayout.loops.nest import Loop, split
 from relayout.targets.machine import Machine, host
 
-__all__ = ["KINDS", "candidates", "cheapest", "lowered", "wishes"]
+__all__ = ["KINDS", "candidates", "cheapest", "cost", "lowered", "wishes"]
 
 KINDS: list[Callable[[Move, Facts], Iterator[Plan]]] = [
     *(rows.plans, padded.plans, pixels.plans, packing.plans, words.plans, regroup.plans),
@@ -111,14 +111,14 @@ def wishes(
     if offered is None:
         return {}
     first = _chosen(offered, ESTIMATE)
-    known, most = {first: ESTIMATE}, WORTH * _cost(first)
+    known, most = {first: ESTIMATE}, WORTH * cost(first)
     words = dict.fromkeys(word for some in offered for plan in some for word in plan.words)
     kinds = dict.fromkeys(plan.kind for some in offered for plan in some)
     tried = streaming if tried is None else tried
     ways = (*kinds, "cached", "streamed")
     for wish in (*words, *(f"{word}, {way}" for way in ways for word in words if word != way)):
         made = _chosen(offered, wish)
-        if _cost(made) <= most and (tried or not _stores(made)):
+        if cost(made) <= most and (tried or not _stores(made)):
             known.setdefault(made, wish)
     usual = _stores(first)
     return dict(sorted(known.items(), key=lambda entry: abs(_stores(entry[0]) - usual)))
@@ -128,7 +128,7 @@ def _stores(plans: Sequence[Plan]) -> int:
     return max(plan.stores for plan in plans)
 
 
-def _cost(plans: Sequence[Plan]) -> float:
+def cost(plans: Sequence[Plan]) -> float:
     """The cost of all nests, each by its size, at the pace of memory."""
     return sum((MEMORY_CYCLES + plan.cost) * plan.nest.bytes for plan in plans)
 
