@@ -124,6 +124,18 @@ def test_several_threads_write_through_a_cache_that_holds_both_sides(monkeypatch
     assert streams(own, 20 << 20, 2)
 
 
+@needs_code
+def test_a_plan_asks_for_as_many_threads_as_it_has(monkeypatch):
+    """What one thread writes best around the caches, several may write best through the last of them."""
+    import relayout as rl
+    from relayout.reorder import native
+    from relayout.runtime import thresholds
+
+    sides = [rl.MemoryDesc((2, 160, 64, 64), "f32", format) for format in ("nchw", "nhwc")]
+    monkeypatch.setattr(thresholds, "streams", lambda machine, size, many=1: many == 1)
+    assert {many: native.native(*sides, many=many)._plans[0].stream for many in (1, 2)} == {1: True, 2: False}
+
+
 def test_other_processors_are_guessed(monkeypatch, invented):
     other = machine("x86-64-v3")
     assert other.thresholds == derived(other.l2, other.l3)

@@ -111,11 +111,11 @@ def figure(case: Case, threads: int, rounds: int) -> Figure | None:
     target[:] = 0
     plan = Reorder(case.source, case.target, threads=threads, **case.attribute_values())
     part = plan.attributes.taking_part(case.source.dtype, case.target.dtype)
-    first = native(case.source, case.target, part.shape)
+    first = native(case.source, case.target, part.shape, many=threads)
     if first is None or not measurable(case.source, case.target):
         return None
     wishes = first.wishes()
-    several = [native(case.source, case.target, part.shape, wish) for wish in wishes]
+    several = [native(case.source, case.target, part.shape, wish, threads) for wish in wishes]
     operands = first.operands(part)
     behind = 0 if operands is None else address(operands)
 

@@ -72,7 +72,7 @@ def chosen(
     Without kernels the NumPy engine does it; without a contest nothing is to be measured, or it is known.
     """
     if effort() != "measure" or 0 in src.dims or not measurable(src, dst):
-        return native(src, dst, shape), None
+        return native(src, dst, shape, many=many), None
     kernels, trial = _chosen(src, dst, shape, many, (count(), *settings()))
     if trial is not None and trial.done:
         return trial.winner or kernels, None
@@ -82,8 +82,8 @@ def chosen(
 def at_hand(src: MemoryDesc, dst: MemoryDesc, shape: Shape = (), many: int | None = None) -> bool:
     """Whether earlier processes have left the kernels, so that :func:`chosen` makes none."""
     contested = effort() == "measure" and measurable(src, dst)
-    what = _fastest(src, dst, many) if contested else ""
-    return kept.recalled(kept.name(src, dst, shape, what, (count(), *settings()))) is not None
+    what, threads = (_fastest(src, dst, many), count()) if contested else ("", count(many))
+    return kept.recalled(kept.name(src, dst, shape, what, (threads, *settings()))) is not None
 
 
 def _fastest(src: MemoryDesc, dst: MemoryDesc, many: int | None) -> str:
@@ -103,14 +103,14 @@ def _chosen(
     name = kept.name(src, dst, shape, _fastest(src, dst, many), settings)
     record = kept.recalled(name)
     if record is not None:
-        made = Native.recalled(src, dst, shape, record)
+        made = Native.recalled(src, dst, shape, record, many)
         return made, Awaited(record.left, lambda: _begun(src, dst, shape, many)) if record.left else None
     from relayout.reorder.tuning import problem_of, trial
     from relayout.runtime.tuning import BEGIN, entry
 
     said = kept.consulted([entry(problem_of(src, dst, shape, many))] if name else ())
     held = trial(src, dst, shape, many)
-    kernels = held.winner or native(src, dst, shape, held.first)
+    kernels = held.winner or native(src, dst, shape, held.first, many)
     if kernels is not None and name and held.winner is None:
         said += consulted(src, dst)
         kept.keep(name, kernels, said, 0 if held.done else BEGIN, held.lasts)

@@ -78,6 +78,8 @@ class Native:
     wish : str
         Words that the plans shall have (:mod:`relayout.kernels.copy.candidates`), instead of being those that
         are estimated to be fastest, which an empty wish is for.
+    many : int, optional
+        For how many threads they shall be fastest; without it for as many as there are.
 
     Attributes
     ----------
@@ -112,6 +114,7 @@ class Native:
         streaming: bool | None = None,
         shape: Shape = (),
         wish: str = "",
+        many: int | None = None,
     ) -> None:
         from relayout.jit.compile import compiled
         from relayout.jit.floating import Usual
@@ -121,7 +124,7 @@ class Native:
         from relayout.runtime.thresholds import shares
         from relayout.targets.machine import host
 
-        self._prepare(src, dst, shape, wish or ESTIMATE)
+        self._prepare(src, dst, shape, wish or ESTIMATE, many)
         self._found, self._given = found, (machine, streaming)
         machine = machine or host()
         with Usual():  # constants are computed where a module is made
@@ -137,16 +140,18 @@ class Native:
             self.rows = rows_of(tables)
 
     @classmethod
-    def recalled(cls, src: MemoryDesc, dst: MemoryDesc, shape: Shape, record: Record) -> Native:
+    def recalled(
+        cls, src: MemoryDesc, dst: MemoryDesc, shape: Shape, record: Record, many: int | None = None
+    ) -> Native:
         """What another process has made; nests are only worked out for those who ask for them."""
         self = object.__new__(cls)
-        self._prepare(src, dst, shape, record.wish)
+        self._prepare(src, dst, shape, record.wish, many)
         self._hold(record.kernels, record.divides, record.shares)
         self.rows = record.rows
         return self
 
-    def _prepare(self, src: MemoryDesc, dst: MemoryDesc, shape: Shape, wish: str) -> None:
-        self.src, self.dst, self._shape, self.wish = src, dst, shape, wish
+    def _prepare(self, src: MemoryDesc, dst: MemoryDesc, shape: Shape, wish: str, many: int | None) -> None:
+        self.src, self.dst, self._shape, self.wish, self._many = src, dst, shape, wish, many
         self.bytes = _bytes(src, dst)
         self._given, self._found, self._decided = (None, None), None, None
 
@@ -183,7 +188,7 @@ class Native:
         machine, streaming = self._given
         machine = machine or host()
         if streaming is None:
-            streaming = streams(machine, _streamed(self.src, self.dst), count())
+            streaming = streams(machine, _streamed(self.src, self.dst), count(self._many))
         return machine, streaming
 
     @locked
@@ -336,12 +341,15 @@ class Native:
             pool.ended()
 
 
-def native(src: MemoryDesc, dst: MemoryDesc, shape: Shape = (), wish: str = "") -> Native | None:
+def native(
+    src: MemoryDesc, dst: MemoryDesc, shape: Shape = (), wish: str = "", many: int | None = None
+) -> Native | None:
     """The kernels of a reorder, or None where the NumPy engine has to do it.
 
-    With a wish those that have all of its words; without one those that are estimated to be fastest.
+    With a wish those that have all of its words; without one those that are estimated to be fastest with so
+    many threads.
     """
-    return None if 0 in src.dims else _native(src, dst, shape, wish, (count(), *settings()))
+    return None if 0 in src.dims else _native(src, dst, shape, wish, (count(many), *settings()))
 
 
 def at_hand(src: MemoryDesc, dst: MemoryDesc) -> bool:
@@ -365,17 +373,17 @@ def worth_compiling(src: MemoryDesc, dst: MemoryDesc) -> bool:
 def _native(
     src: MemoryDesc, dst: MemoryDesc, shape: Shape, wish: str, settings: tuple[Any, ...]
 ) -> Native | None:
-    name = kept.name(src, dst, shape, wish, settings)
+    name, many = kept.name(src, dst, shape, wish, settings), settings[0]
     record = kept.recalled(name)
     if record is not None:
-        return Native.recalled(src, dst, shape, record)
+        return Native.recalled(src, dst, shape, record, many)
     from relayout.jit.support import supported
 
     if not supported():
         return None
     said = consulted(src, dst) if name else []
     try:
-        made = Native(src, dst, shape=shape, wish=wish)
+        made = Native(src, dst, shape=shape, wish=wish, many=many)
     except Infeasible:
         return None
     from relayout.jit.background import afterwards

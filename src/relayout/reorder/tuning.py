@@ -41,14 +41,14 @@ def trial(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None) -> T
     problem = problem_of(src, dst, shape, many)
 
     def made(wish: str) -> Native | None:
-        return native(src, dst, shape, wish)
+        return native(src, dst, shape, wish, many)
 
-    return Trial(problem, lambda: _listed(src, dst, shape), made, threads.count(many))
+    return Trial(problem, lambda: _listed(src, dst, shape, many), made, threads.count(many))
 
 
-def _listed(src: MemoryDesc, dst: MemoryDesc, shape: Shape) -> list[str]:
+def _listed(src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None = None) -> list[str]:
     """What gives different plans; nothing where the NumPy engine does the work."""
-    first = native(src, dst, shape)
+    first = native(src, dst, shape, many=many)
     if first is None:
         return []
     first.calibrate()  # kernels that are made from here on find the answer
