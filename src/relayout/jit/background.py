@@ -24,6 +24,7 @@ Traps:
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +38,13 @@ if TYPE_CHECKING:
     from relayout.jit.engines import Engine
 
 __all__ = ["Pending", "Queue", "afterwards", "meanwhile", "queue", "ready"]
+
+
+SWITCH = 2e-4
+"""Seconds after which the interpreter is handed to another thread that wants it, while kernels are made.
+
+Usually that takes 5 milliseconds, which the thread that asks LLVM would wait behind each of its calls: three
+times for a module whose code takes 10."""
 
 
 class Pending:
@@ -197,10 +205,12 @@ def meanwhile() -> Iterator[None]:
             yield
             return
         made = _queue = Queue()
-        done = False
+        done, usual = False, sys.getswitchinterval()
+        sys.setswitchinterval(min(SWITCH, usual))
         try:
             yield
             done = True
         finally:
             _queue = None
             made.close(give_up=not done)
+            sys.setswitchinterval(usual)

@@ -56,6 +56,7 @@ Tests join the last two. What all kinds share:
 ``sequence``           many primitives, compiled together and run without Python in between
 ``values``             the values between them, as plain data
 ``storages``           who writes where
+``packing``            constants that a thread moves to their places, while kernels are made
 ``schedule``           the calls as rows of machine words
 ``images``             these rows on disk, for later processes
 ``plain``              primitives and sequences as text, and made of it again

@@ -31,6 +31,7 @@ import numpy as np
 from relayout.jit.background import meanwhile
 from relayout.primitives import images, plain
 from relayout.primitives.memory import Memory, Span, arranged
+from relayout.primitives.packing import Packing
 from relayout.primitives.storages import Item, Storage, arena_of, laid_out, note_uses, stored
 from relayout.runtime import threads as sharing
 from relayout.runtime.driver import ROW
@@ -111,8 +112,9 @@ def scheduled(
 ) -> Schedule:
     """Do all three steps."""
     items = stored(sequence)
-    constants = laid_out(sequence, items)
-    return linked(list(sequence.inputs), list(sequence.outputs), items, constants, threads, progress)
+    with Packing() as packing:
+        constants = laid_out(sequence, items, packing)
+        return linked(list(sequence.inputs), list(sequence.outputs), items, constants, threads, progress)
 
 
 def linked(

@@ -18,6 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,15 +26,17 @@ import numpy as np
 from relayout.dtypes import pack
 from relayout.errors import LayoutError
 from relayout.exchange.mapped import release
+from relayout.forking import lock
 from relayout.layout.layout import Layout, plain
 from relayout.ops.checks import alike
+from relayout.primitives.packing import Packing
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.reorder import Reorder
 from relayout.primitives.values import Node, Nodes, Value, origin
 from relayout.reorder import reorder
 from relayout.reorder.conversion import Conversion
 from relayout.reorder.native import Native, at_hand, native
-from relayout.tensor import Tensor, address, check_addresses, from_buffer, on_large_pages
+from relayout.tensor import Tensor, address, as_bytes, check_addresses, from_buffer, on_large_pages
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,9 +45,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Item", "Storage", "arena_of", "laid_out", "note_uses", "room_of", "stored"]
 
-ONCE = 16 << 20
-"""Bytes of constants in the same formats up to which NumPy moves them: it takes some milliseconds, a kernel
-20 to 80 until it is compiled."""
+ONCE = 128 << 20
+"""Bytes of constants in the same formats up to which NumPy moves them. It moves 3 to 7 GB/s where rows are
+long, a kernel twice that; which is 20 milliseconds for 128 MiB, and a kernel takes 20 to 80 until it is
+compiled."""
 
 LOOKED_FOR = 1 << 20
 """Bytes of a constant from which on it is worth to look on disk for a kernel."""
@@ -251,8 +255,11 @@ def room_of(desc: MemoryDesc) -> int:
     return max(desc.required_bytes, desc.nbytes)
 
 
-def laid_out(sequence: Nodes, items: list[Item]) -> dict[int, NDArray[np.uint8]]:
-    """The bytes of those constants that are used, in the descriptors that are wanted."""
+def laid_out(sequence: Nodes, items: list[Item], packing: Packing) -> dict[int, NDArray[np.uint8]]:
+    """The bytes of those constants that are used, in the descriptors that are wanted.
+
+    They are there when ``packing`` has ended, and not before; it is started here.
+    """
     wanted: dict[int, tuple[MemoryDesc, str]] = {}
     for item in items:
         for key, storage in item.storages.items():
@@ -265,25 +272,55 @@ def laid_out(sequence: Nodes, items: list[Item]) -> dict[int, NDArray[np.uint8]]
     rooms = on_large_pages([room_of(desc) for desc, _ in wanted.values()])
     for room, (number, (desc, where)) in zip(rooms, wanted.items(), strict=True):
         given = sequence.constants[number]
-        _lay(given, Tensor(desc, room), where, together[given.desc, desc])
-        release(given.buffer)
+        move = _move(given, Tensor(desc, room), where, together[given.desc, desc])
+        if move is not None:
+            packing.add(desc.nbytes, move)
+    packing.start()
     return dict(zip(wanted, rooms, strict=True))
 
 
-def _lay(given: Tensor, target: Tensor, where: str, together: int = 0) -> None:
-    """Write a tensor in the descriptor of another one, zeroed and its own.
+def _move(given: Tensor, target: Tensor, where: str, together: int) -> Callable[[], object] | None:
+    """What writes a tensor in the descriptor of another one, zeroed and its own; None: it is done already.
 
     ``together`` are the bytes of all constants that are laid out in the same way.
     """
     desc = target.desc
+    if given.desc.dtype != desc.dtype or desc.dtype.bits < 8 or not desc.layout.is_injective():
+        _lay(given, target, where)
+        release(given.buffer)
+        return None
+    plan = Conversion.uncompiled(given.desc, desc)
+    source, whole = as_bytes(given.buffer), slice(0, desc.required_bytes)
+    kernels = _worthwhile(plan, together)
+    if kernels is not None:
+        move = partial(kernels, address(source), address(target.buffer), threads=1, fresh=True)
+    elif given.desc == desc and desc.required_bytes == desc.nbytes:
+        move = partial(np.copyto, target.buffer[whole], source[whole])
+    else:
+        sides = plan.src, source, plan.alike, target.buffer
+        move = partial(_numpy_engine(), *sides, plan.attributes, zeroed=True)
+    return partial(_moved, move, given)
+
+
+def _moved(move: Callable[[], object], given: Tensor) -> None:
+    """Do it; what was read is not read again."""
+    move()
+    release(given.buffer)
+
+
+def _numpy_engine() -> Callable[..., None]:
+    with lock():
+        from relayout.reorder.engine import reorder_numpy
+    return reorder_numpy
+
+
+def _lay(given: Tensor, target: Tensor, where: str) -> None:
+    """Write a tensor in the descriptor of another one, zeroed and its own, whatever they are."""
+    desc = target.desc
     size = desc.required_bytes
     if desc.layout.is_injective() or 0 in desc.dims:
-        plan, same = Conversion.uncompiled(given.desc, desc), given.desc.dtype == desc.dtype
-        kernels = _worthwhile(plan, together) if same else None
-        if kernels is not None:
-            kernels(address(given.buffer), address(target.buffer), fresh=True)
-        elif same and desc.nbytes <= ONCE:
-            plan(given, target)
+        if given.desc.dtype == desc.dtype and desc.nbytes <= ONCE:
+            Conversion.uncompiled(given.desc, desc)(given, target)
         else:
             reorder(given, desc, out=target)
     elif alike(given.desc, desc):  # elements share the same places on both sides

@@ -158,7 +158,8 @@ class _Copy:
     def __init__(self, src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, moves_bits: bool) -> None:
         self.src, self.dst, self.moves_bits = src, dst, moves_bits
         self.beta = attributes.beta
-        part = attributes.taking_part(src.dtype, dst.dtype)
+        # Where bits alone are moved nothing may wait for the lock of forks: a thread does that (packing).
+        part = attributes if attributes.is_plain else attributes.taking_part(src.dtype, dst.dtype)
         given: dict[str, PerAxis] = {n: made for n in NEUTRAL if (made := getattr(part, n)) is not None}
         self.numbers = {name: made.values for name, made in given.items() if made.axis is None}
         self.tables = {name: made.values for name, made in given.items() if made.axis is not None}
