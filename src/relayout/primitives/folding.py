@@ -77,20 +77,14 @@ def in_long_rows(made: Products) -> Products:
     one = g.taps == 1 and set(g.strides) == {1} and not any(g.padding) and g.source == g.target
     if not one or spatial < 2 or g.pixels == 1:
         return made
-    columns = max(
-        n for n in range(1, LONG_ROW + 1) if g.pixels % n == 0 and (n % LANES == 0 or n <= SHORT_ROW)
-    )
+    columns = _long_row(g.pixels)
     size = (1, g.pixels // columns, columns)
-    try:
-        sides = [
-            MemoryDesc(shape, desc.dtype, views.reshape(desc.layout, shape))
-            for desc in (made.src, made.dst)
-            for shape in ((*desc.dims[:2], *(1 for _ in range(spatial - 2)), *size[1:]),)
-        ]
-    except LayoutError:  # rows end in padding
-        return made
-    if any(len(term) > 1 for desc in sides for term in desc.layout.terms):  # or in holes, somewhere within
-        return made
+    sides = []
+    for desc in (made.src, made.dst):
+        side = _reshaped(desc, (*desc.dims[:2], *(1 for _ in range(spatial - 2)), *size[1:]))
+        if side is None:
+            return made
+        sides.append(side)
     picked = [
         _is_plain(desc) and not _is_plain(side)
         for desc, side in zip((made.src, made.dst), sides, strict=True)
@@ -98,6 +92,23 @@ def in_long_rows(made: Products) -> Products:
     if picked[0] or (picked[1] and _has_channels_together(made.dst)):  # or are rows of picked out pixels
         return made
     return replace(made, geometry=g._replace(source=size, target=size), src=sides[0], dst=sides[1])
+
+
+@lru_cache(maxsize=256)  # each side is asked about with every format of the other one
+def _reshaped(desc: MemoryDesc, shape: tuple[int, ...]) -> MemoryDesc | None:
+    """A side with its pixels in other rows; None where rows end in padding, or in holes somewhere within."""
+    try:
+        made = MemoryDesc(shape, desc.dtype, views.reshape(desc.layout, shape))
+    except LayoutError:
+        return None
+    return None if any(len(term) > 1 for term in made.layout.terms) else made
+
+
+@lru_cache(maxsize=256)
+def _long_row(pixels: int) -> int:
+    """Pixels of the longest row that pixels are put into."""
+    lengths = range(1, LONG_ROW + 1)
+    return max(n for n in lengths if pixels % n == 0 and (n % LANES == 0 or n <= SHORT_ROW))
 
 
 def _is_plain(desc: MemoryDesc) -> bool:

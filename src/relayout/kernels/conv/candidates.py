@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain
+from operator import itemgetter
 from typing import NamedTuple
 
 from relayout.kernels.conv.amx_cost import AmxModel
@@ -75,14 +76,18 @@ def candidates(
     if not alone:
         return ()
     order = min(alone, key=lambda one: one[0])[1]  # the same for all numbers of threads
-    for model, own in models:
-        if own == order:
-            found += [(cycles, model.nest, cut, order) for cycles, cut in model.costs(threads)]
-    ranked = sorted((one for one in found if one[3] == order), key=lambda one: one[0])
+    priced = [(model.nest, model.costs(threads)) for model, own in models if own == order]
+    found = [one for one in found if one[3] == order]
+    least = min([one[0] for one in found] + [cycles for _, costs in priced for cycles, _ in costs])
+    limit = COST_LIMIT * least
+    found += [
+        (cycles, nest, cut, order) for nest, costs in priced for cycles, cut in costs if cycles <= limit
+    ]
+    ranked = sorted(found, key=itemgetter(0))
     chosen: dict[str, Candidate] = {}
     tiles: Counter[object] = Counter()
     for cycles, plan, cut, _ in ranked:
-        if cycles > COST_LIMIT * ranked[0][0] or len(chosen) == MOST_CANDIDATES:
+        if cycles > limit or len(chosen) == MOST_CANDIDATES:
             break
         family = id(plan), cut and cut.block
         if tiles[family] < MOST_ALIKE:

@@ -26,7 +26,7 @@ from math import ceil
 from typing import NamedTuple
 
 from relayout.dtypes import dtype
-from relayout.kernels.conv.direct import Block, Cut, Direct
+from relayout.kernels.conv.direct import Block, Cut, Direct, Group, Place
 from relayout.kernels.conv.geometry import share_inside
 from relayout.kernels.conv.tile import WORD, registers_of
 
@@ -123,8 +123,10 @@ class Model:
         self.nest, self.facts = nest, facts
         self.cache = nest.machine.l2
         self.room_for_weights = self.cache * 3 // 4  # bytes of L2, pixels included
-        self.height, self.width = nest.dims[2].extent, nest.dims[3].extent
-        self.groups = Counter(nest.kinds[place.kind].vectors for place in nest.places)
+        images, planes, rows, columns = nest.dims
+        self.height, self.width = rows.extent, columns.extent
+        self._images = images.extent * planes.extent
+        self.groups = _counted(nest.kinds, nest.places)
         self.turns = g.taps if nest.spread else g.taps * ceil(g.inputs / nest.arithmetic.depth)
         self.borders, self.weights_bytes = nest.borders, nest.weights_bytes
         self.rows_inside = share_inside(g, 0) * share_inside(g, 1) if self.borders else 1.0
@@ -135,6 +137,7 @@ class Model:
         self.result = g.groups * g.outputs * WORD
         self._largest: dict[int, float] = {}
         self._known = self._remembered()
+        self._read: dict[int, int] = {}
 
     def _remembered(self) -> Known:
         """What is known of plans whose tiles multiply alike, wherever these read and write."""
@@ -289,14 +292,13 @@ class Model:
 
     def costs(self, threads: int) -> list[tuple[float, Cut]]:
         """The ways to cut the work, and about how many cycles each takes on so many threads."""
-        key = self._alike, threads
+        key = self._alike(), threads
         found = self._known.costs.get(key)
         if found is None:
             found = [(self.cycles(cut, threads), cut) for cut in self.cuts(threads)]
             self._known.costs[key] = found
         return found
 
-    @property
     def _alike(self) -> object:
         """What :meth:`cuts` and :meth:`cycles` ask of a plan, besides what is known of its tiles."""
         nest, packing = self.nest, self.nest.packing
@@ -309,7 +311,7 @@ class Model:
 
     def alone(self) -> float:
         """Cycles of the work as one task of one thread."""
-        return min(self.cycles(Cut(block, self.height, self.width, 1), 1) for block in self.blocks())
+        return min([self.cycles(Cut(block, self.height, self.width, 1), 1) for block in self.blocks()])
 
     def cycles(self, cut: Cut, threads: int) -> float:
         """About how many cycles everything takes on so many threads."""
@@ -323,7 +325,10 @@ class Model:
             waited = self._known.waited[pixels] = self.turns * sum(several)
         packed = 0
         if nest.packs:
-            packed = g.kernel[0] * g.reach(1, rows) * nest.packed_columns * nest.pitch
+            packed = self._read.get(rows, 0)
+            if not packed:
+                packed = g.kernel[0] * g.reach(1, rows) * nest.packed_columns * nest.pitch
+                self._read[rows] = packed
         unpacked = rows * self.width * nest.result_pitch if nest.unpacks else 0
         source = packed or rows * columns * self.pixel
         touched = source + (unpacked or rows * columns * self.result // chunks)
@@ -334,8 +339,7 @@ class Model:
         brought = packed / copied if packed else source / facts.source / min(chunks, g.groups)
         largest = self.largest(chunks) if threads > 1 else 1 / chunks
         task = (sums + unpacked / copied) * largest + brought + facts.task
-        n, d, h, w = (dim.extent for dim in nest.dims)
-        tasks = n * d * ceil(h / rows) * ceil(w / columns)  # of a chunk
+        tasks = self._images * ceil(self.height / rows) * ceil(self.width / columns)  # of a chunk
         each = ceil(tasks * chunks / threads)
         late = facts.uneven if threads > 1 else 0
         stays = self.weights_bytes // chunks + touched <= self.room_for_weights
@@ -354,11 +358,18 @@ class Model:
         return packing.size / facts.copy + size * (1 - 1 / threads) / facts.handed
 
 
-def pieces_of_extent(extent: int, step: int) -> list[tuple[int, int]]:
+@lru_cache(maxsize=256)  # plans of many formats have the same groups
+def _counted(kinds: tuple[Group, ...], places: tuple[Place, ...]) -> Counter[int]:
+    """How many groups there are of so many vectors."""
+    return Counter([kinds[place.kind].vectors for place in places])
+
+
+@lru_cache(maxsize=4096)
+def pieces_of_extent(extent: int, step: int) -> tuple[tuple[int, int], ...]:
     """Sizes of the pieces of an extent, and how many there are of each.
 
     >>> pieces_of_extent(49, 14)
-    [(14, 3), (7, 1)]
+    ((14, 3), (7, 1))
     """
     whole, rest = divmod(extent, step)
-    return [(size, n) for size, n in ((step, whole), (rest, 1)) if size and n]
+    return tuple([(size, n) for size, n in ((step, whole), (rest, 1)) if size and n])

@@ -160,7 +160,10 @@ def _groups_of(layout: Layout) -> tuple[Digit, ...]:
 
 def with_loops(nest: Direct, cut: Cut | None = None) -> Direct:
     """A plan cut into tiles and tasks, with the loops of its sum."""
-    nest = nest if cut is None else replace(nest, **cut._asdict())
+    if cut is not None:
+        nest = replace(nest, **cut._asdict())
+        if not nest.packs or nest.geometry.kernel[0] == 1:  # they don't know how many rows are packed
+            return nest
     g, found, spread, together = nest.geometry, nest.weights, bool(nest.spread), len(nest.taps) > 1
     if nest.packs:
         plane = nest.packed_rows * nest.packed_columns * nest.pitch
@@ -358,48 +361,95 @@ def _groups(
     A side is given with the bytes of its elements; None: in scratch, where channels are side by side, those
     of the source so many ``apart`` from group to group.
     """
-    total = geometry.groups * geometry.outputs
-    per = total if spread else geometry.outputs
-    row = ceil(per / lanes)
-    reads = _places(source, geometry.groups * max(apart, geometry.inputs))
-    begins, forms = _stores(target, total, per, lanes)
-    kinds: dict[object, int] = {}  # numbers, by all that tells kinds apart
-    groups: list[Group] = []
-    places: list[Place] = []
-    for g in range(total // per):
+    groups, inputs, outputs = geometry.groups, geometry.inputs, geometry.outputs
+    reads = _places(source, groups * max(apart, inputs))
+    if not spread:
+        found = _results(groups, outputs, weights, target, lanes, vectors)
+        if found is None or not any([reads[g * apart] for g in range(groups)]):
+            return found
+        each = len(found[1]) // groups
+        places = [place._replace(src=reads[k // each * apart]) for k, place in enumerate(found[1])]
+        return found[0], tuple(places)
+    total = groups * outputs
+    begins, forms = _stores(target, total, total, lanes)
+    several, sources = _Kinds(target[1]), groups * inputs
+    for number in range(ceil(total / lanes)):
+        first = number * lanes // outputs * inputs
+        width = min(lanes // outputs * inputs, sources - first)
+        valid = min(lanes, total - number * lanes)
+        kind = several.kind((forms[number],), (0,), (0,), valid, (width,), (0,))
+        if kind is None:
+            return None
+        places_of_it = reads[first], weights.vectors[number], begins[number], number * lanes
+        several.places.append(Place(kind, *places_of_it))
+    return several.found
+
+
+@lru_cache(maxsize=256)  # sources of many formats meet the same results
+def _results(
+    groups: int,
+    outputs: int,
+    weights: Weights,
+    target: tuple[Side | None, int],
+    lanes: int,
+    vectors: int,
+) -> tuple[tuple[Group, ...], tuple[Place, ...]] | None:
+    """The same for a source that begins at 0 for all groups, with vectors of one group each."""
+    row, starts = ceil(outputs / lanes), weights.vectors
+    begins, forms = _stores(target, groups * outputs, outputs, lanes)
+    several = _Kinds(target[1])
+    for g in range(groups):
         for first in range(0, row, vectors):
             count, number = min(vectors, row - first), g * row + first
-            begin, start = begins[number], weights.vectors[number]
-            end = number + count
-            inputs = [g * apart]
-            widths: tuple[int, ...] = ()
-            shifts: tuple[int, ...] = ()
-            if spread:
-                several = range(first, first + count)
-                inputs = [v * lanes // geometry.outputs * geometry.inputs for v in several]
-                all_inputs = geometry.groups * geometry.inputs
-                each = lanes // geometry.outputs * geometry.inputs
-                widths = tuple([min(each, all_inputs - one) for one in inputs])
-                shifts = tuple([reads[one] - reads[inputs[0]] for one in inputs])
-            key = (
-                tuple([forms[k] for k in range(number, end)]),
-                tuple([begins[k] - begin for k in range(number, end)]),
-                tuple([weights.vectors[k] - start for k in range(number, end)]),
-                *(min(lanes, per - (first + count - 1) * lanes), widths, shifts),
+            begin, start, end = begins[number], starts[number], number + count
+            kind = several.kind(
+                forms[number:end],
+                tuple([one - begin for one in begins[number:end]]),
+                tuple([one - start for one in starts[number:end]]),
+                min(lanes, outputs - (first + count - 1) * lanes),
             )
-            kind = kinds.get(key)
             if kind is None:
-                pieces = [_pieces(form, target[1]) for form in key[0]]
-                if None in pieces or len(kinds) == MOST_KINDS:
-                    return None
-                moved = [
-                    tuple([piece._replace(offset=piece.offset + offset) for piece in own or ()])
-                    for own, offset in zip(pieces, key[1], strict=True)
-                ]
-                kind = kinds[key] = len(groups)
-                groups.append(Group(count, tuple(moved), *key[2:]))
-            places.append(Place(kind, reads[inputs[0]], start, begin, g * per + first * lanes))
-    return tuple(groups), tuple(places)
+                return None
+            several.places.append(Place(kind, 0, start, begin, g * outputs + first * lanes))
+    return several.found
+
+
+class _Kinds:
+    """The different groups, each of which is one function, and the places of all."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size  # bytes of an element of the destination
+        self.groups: list[Group] = []
+        self.places: list[Place] = []
+        self._known: dict[object, int] = {}
+
+    @property
+    def found(self) -> tuple[tuple[Group, ...], tuple[Place, ...]]:
+        return tuple(self.groups), tuple(self.places)
+
+    def kind(
+        self,
+        forms: tuple[tuple[int, ...], ...],
+        begins: tuple[int, ...],
+        weights: tuple[int, ...],
+        valid: int,
+        widths: tuple[int, ...] = (),
+        shifts: tuple[int, ...] = (),
+    ) -> int | None:
+        """The number of a kind; None where it can't be stored, or is one too many."""
+        key = forms, begins, weights, valid, widths, shifts
+        kind = self._known.get(key)
+        if kind is None:
+            pieces = [_pieces(form, self.size) for form in forms]
+            if None in pieces or len(self._known) == MOST_KINDS:
+                return None
+            moved = [
+                tuple([piece._replace(offset=piece.offset + offset) for piece in own or ()])
+                for own, offset in zip(pieces, begins, strict=True)
+            ]
+            kind = self._known[key] = len(self.groups)
+            self.groups.append(Group(len(forms), tuple(moved), weights, valid, widths, shifts))
+        return kind
 
 
 def _places(side: tuple[Side | None, int], count: int) -> Sequence[int]:

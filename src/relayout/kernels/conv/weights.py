@@ -19,6 +19,7 @@ Formats with more digits around these, such as ``OIhw4i16o4i`` and ``BA16a64b4a`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from relayout.kernels.conv.arithmetic import Arithmetic
@@ -67,6 +68,7 @@ def weights_text(
     return f"{'g' if grouped else ''}O{axes}{inner}"
 
 
+@lru_cache(maxsize=256)  # asked for each format of source and destination
 def weights_of(
     desc: MemoryDesc, geometry: Geometry, arithmetic: Arithmetic, lanes: int, grouped: bool
 ) -> Weights | None:
