@@ -13,6 +13,12 @@ is less than ``2**(16 + s)`` (Granlund and Montgomery). :func:`divisor` sees to 
 rounded otherwise than the exact quotient is. It finds numbers for all divisors up to 185, and for most up to
 256.
 
+AVX-512's ``vpmulhrsw`` multiplies and rounds at once, ``n * f + 2**14 >> 15``. With ``f`` next to
+``2**15 / d`` that is one instruction for odd divisors, which have no ties. For even ones a factor that is too
+large rounds ties up, and one that is too small rounds them down; nothing else depends on which it is. So the
+second is taken where the first made an odd number: three instructions. :func:`nearest` finds such factors for
+all divisors up to 12 and a few more: those of windows of 3x3.
+
 Averages of s8 are those of u8, which are 128 more::
 
     (sum of (x + 128)) / d = (sum of x) / d + 128         and 128 is even, so that ties stay ties
@@ -21,6 +27,8 @@ Averages of s8 are those of u8, which are 128 more::
 Divisor(half=4, factor=7282, shift=0, even=0)
 >>> divisor(254) is None
 True
+>>> nearest(9), nearest(6), nearest(25)
+(Nearest(down=3641, up=3641), Nearest(down=5461, up=5462), None)
 """
 
 from __future__ import annotations
@@ -29,13 +37,26 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from relayout.ir.builder import Builder, Operand, table
-from relayout.ir.types import I16, I32, I64, PTR, Value
+from relayout.ir.types import I16, I32, I64, PTR, Value, constant
 
-__all__ = ["MOST", "Divisor", "divided", "divisor", "divisors", "looked_up", "spread"]
+__all__ = [
+    "MOST",
+    "Divisor",
+    "Nearest",
+    "divided",
+    "divisor",
+    "divisors",
+    "looked_up",
+    "nearest",
+    "rounded",
+    "spread",
+]
 
 MOST = 255  # the largest element
 WORD = 1 << 16
 NUMBERS = 4  # of a divisor in a table
+ONE = 1 << 15  # what vpmulhrsw takes for 1
+ROUNDED = "llvm.x86.avx512.pmul.hr.sw.512"
 
 
 class Divisor(NamedTuple):
@@ -117,3 +138,39 @@ def looked_up(b: Builder, name: str, d: Value) -> Divisor:
 def spread(b: Builder, by: Divisor, count: int) -> Divisor:
     """Numbers that were looked up in all lanes; others are in all lanes anyway."""
     return Divisor(*(b.splat(n, count) if isinstance(n, Value) else n for n in by))
+
+
+class Nearest(NamedTuple):
+    """Factors that round sums while they multiply them; see the module."""
+
+    down: int
+    up: int
+    """The same as the other one where there are no ties."""
+
+
+@lru_cache(maxsize=512)
+def nearest(d: int) -> Nearest | None:
+    """The factors for a divisor of sums of so many bytes; None where there are none.
+
+    >>> [d for d in range(1, 40) if nearest(d) is not None]
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 29, 31, 33]
+    """
+    most = MOST * d
+    if most >= ONE:
+        return None
+    up = -(-ONE // d)
+    if d % 2:  # whatever is not half-way is at least 1 / 2d away from there
+        factor = min((f for f in (up - 1, up) if f < ONE), key=lambda f: abs(f * d - ONE))
+        return Nearest(factor, factor) if 2 * most * abs(factor * d - ONE) < ONE else None
+    down = up - 1  # other sums than ties are at least 1 / d away from there
+    exact = max(up * d - ONE, ONE - down * d) * most < ONE
+    return Nearest(down, up) if exact else None
+
+
+def rounded(b: Builder, n: Value, down: Value, up: Value) -> Value:
+    """Sums divided and rounded, of 32 words that are below 2**15, with the factors of each lane."""
+    low = b.call_value(n.type, ROUNDED, n, down)
+    if down == up:
+        return low
+    odd = b.icmp("ne", b.and_(low, 1), constant(n.type, 0))
+    return b.select(odd, b.call_value(n.type, ROUNDED, n, up), low)

@@ -1,0 +1,131 @@
+"""Averages of bytes whose columns slide in registers: exactly what the definition rounds to."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import relayout as rl
+from elementwise import machine_code
+from relayout.kernels.reduce.rounding import MOST, nearest
+from relayout.primitives import Pooling
+from strategies import examples
+from test_pooling import TARGETS
+from test_separable import assert_exact, extremes, laid_out
+from test_values import can_run, undefined
+
+compile_ = importlib.import_module("relayout.jit.compile")
+machine_ = importlib.import_module("relayout.targets.machine")
+separable = importlib.import_module("relayout.kernels.reduce.separable")
+sliding = importlib.import_module("relayout.kernels.reduce.sliding")
+window = importlib.import_module("relayout.kernels.reduce.window")
+
+runs_code = pytest.mark.skipif(not machine_code(), reason="this host forbids making machine code")
+FORMATS = "nhwc", "nChw16c", "nchw", "nChw32c", "nChw64c", "NCHW4", "nChw8c"
+
+
+def planned(made):
+    """The numbers of an average whose windows overlap; None where they don't."""
+    found = window.planned(*made.operation.reduction, made.src, made.dst, made.axes)
+    return None if found is None else separable.of_window(found)
+
+
+@pytest.mark.parametrize("d", range(1, 130))
+def test_factors_round_as_they_multiply(d):
+    found = nearest(d)
+    if found is None:
+        assert d > 12
+        return
+    n = np.arange(MOST * d + 1, dtype=np.int64)
+    assert n.max() < 1 << 15 > max(found)
+    down, up = (n * factor + (1 << 14) >> 15 for factor in found)
+    np.testing.assert_array_equal(np.where(down & 1, up, down), np.rint(n / d))
+
+
+@st.composite
+def averages(draw):
+    """An average, of windows that slide: as wide as 12 elements, most of them."""
+    format = draw(st.sampled_from(FORMATS))
+    dims = [draw(st.integers(1, 2)), draw(st.sampled_from((4, 16, 24, 64, 100, 192, 520)))]
+    dims += [draw(st.sampled_from((1, 3, 5, 12))), draw(st.sampled_from((5, 16, 35, 70, 129)))]
+    kernel = [draw(st.integers(1, min(3, dims[2]))), draw(st.integers(2, 4))]
+    strides = [draw(st.sampled_from((1, 1, 2))) for _ in kernel]
+    padding = [tuple(draw(st.integers(0, k - 1)) for _ in "12") for k in kernel]
+    dilation = [2 if draw(st.booleans()) and 2 * kernel[0] <= dims[2] else 1, 1]
+    algorithm = draw(st.sampled_from(("average_include_padding", "average_exclude_padding")))
+    src = rl.MemoryDesc(dims, draw(st.sampled_from(("u8", "s8"))), format)
+    return Pooling(src, algorithm, kernel, strides, padding, dilation)
+
+
+@runs_code
+@examples(80)
+@given(averages(), st.integers(0, 99))
+def test_averages_are_exact(made, seed):
+    src = made.src
+    assert_exact(made, laid_out(extremes(src.dims, src.dtype.name, seed), src))
+
+
+@pytest.mark.skipif(not (machine_code() and can_run("x86-64-v4")), reason="this processor has no AVX-512")
+@examples(15)
+@given(averages(), st.integers(0, 99))
+def test_averages_are_exact_without_later_instructions(made, seed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine_, "host", lambda: machine_.machine("x86-64-v4"))
+        src = made.src
+        assert_exact(made, laid_out(extremes(src.dims, src.dtype.name, seed), src))
+
+
+@pytest.mark.skipif(not (machine_code() and can_run("x86-64-v4")), reason="this processor has no AVX-512")
+@pytest.mark.parametrize("kind", ["u8", "s8"])
+@pytest.mark.parametrize("algorithm", ["average_include_padding", "average_exclude_padding"])
+@pytest.mark.parametrize("taps", [2, 3, 4, 5])
+@pytest.mark.parametrize("channels", [1, 16, 64])
+def test_all_sums_are_rounded_as_the_definition_says(kind, algorithm, taps, channels):
+    """The windows of ``taps`` columns of ``j // taps`` have the sums j, as Hermite says."""
+    row = np.minimum(np.arange(256 * taps) // taps, MOST)
+    data = np.zeros((2, channels, 2, row.size), int)
+    data[:, :, 0], data[1, :, 1] = row, MOST
+    data -= 128 if kind == "s8" else 0
+    format = "nhwc" if channels == 64 else "nChw16c" if channels == 16 else "nchw"
+    made = Pooling(rl.MemoryDesc(data.shape, kind, format), algorithm, (2, taps), 1, (1, 0))
+    assert sliding.suits(planned(made), machine_.machine("x86-64-v4"))
+    assert_exact(made, rl.tensor(data, format, kind))
+
+
+def test_windows_that_slide():
+    machine = machine_.machine("znver4")
+
+    def suits(format, *window, size=35, channels=192, algorithm="average_exclude_padding", machine=machine):
+        src = rl.MemoryDesc((1, channels, size, size), "u8", format)
+        made = planned(Pooling(src, algorithm, *window))
+        return made is not None and sliding.suits(made, machine)
+
+    for format in ("nhwc", "nChw16c", "nChw64c"):
+        assert suits(format, 3, 1, 1)
+        assert suits(format, 3, 1)
+        assert suits(format, (1, 7), 1, (0, 3))
+        assert not suits(format, (1, 11), 1)  # more registers than slide
+    assert suits("nhwc", 3, 2, 1)
+    assert not suits("nChw16c", 3, 2, 1)  # pixels of a register have results in several
+    assert not suits("nhwc", 3, 3)  # nothing is shared
+    assert not suits("nhwc", 5, 1, 2)  # sums of 25 take another division
+    assert not suits("nhwc", 3, 1, 1, 2)  # columns that lie apart
+    assert suits("nhwc", 3, 1, 1, size=300)  # the stack holds nothing
+    assert suits("nchw", 3, 1, 1, size=112)
+    assert not suits("nchw", 3, 1, 1)  # less than a register
+    for cpu, triple in TARGETS[:2]:
+        assert not suits("nhwc", 3, 1, 1, machine=machine_.machine(cpu, triple))
+
+
+def test_code_calls_no_library():
+    machine = machine_.machine("x86-64-v4")
+    for kind, format, stride in (("u8", "nhwc", 2), ("s8", "nChw16c", 1), ("s8", "nchw", 1)):
+        src = rl.MemoryDesc((1, 64, 70, 70), kind, format)
+        made = planned(Pooling(src, "average_exclude_padding", 3, stride, 1))
+        code = compile_.assemble(sliding.module(made, machine), machine)
+        if code.startswith(b"\x7fELF"):
+            assert undefined(code) == set()
