@@ -20,6 +20,7 @@ from test_values import can_run, undefined
 
 compile_ = importlib.import_module("relayout.jit.compile")
 machine_ = importlib.import_module("relayout.targets.machine")
+pictures = importlib.import_module("relayout.kernels.reduce.pictures")
 separable = importlib.import_module("relayout.kernels.reduce.separable")
 sliding = importlib.import_module("relayout.kernels.reduce.sliding")
 window = importlib.import_module("relayout.kernels.reduce.window")
@@ -121,6 +122,67 @@ def test_windows_that_slide():
         assert not suits("nhwc", 3, 1, 1, machine=machine_.machine(cpu, triple))
 
 
+# --- pictures ----------------------------------------------------------------------------------------------
+
+
+@st.composite
+def whole_pictures(draw):
+    """An average in small windows that keeps the size of pictures, of one piece of memory."""
+    format = draw(st.sampled_from(("nchw", "nchw", "NCHW4", "nChw8c")))
+    dims = [draw(st.integers(1, 2)), draw(st.sampled_from((1, 3, 8, 20)))]
+    dims += [draw(st.integers(1, 40)), draw(st.sampled_from((3, 7, 14, 17, 35, 70)))]
+    kernel = [draw(st.integers(1, min(3, dims[2]))), draw(st.integers(2, 3))]
+    dilation = [
+        draw(st.sampled_from((1, 1, 2))) if 2 * k <= n else 1 for k, n in zip(kernel, dims[2:], strict=True)
+    ]
+    lost = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
+    front = [draw(st.integers(max(0, n - k + 1), min(n, k - 1))) for n, k in zip(lost, kernel, strict=True)]
+    padding = [(a, n - a) for a, n in zip(front, lost, strict=True)]
+    algorithm = draw(st.sampled_from(("average_include_padding", "average_exclude_padding")))
+    src = rl.MemoryDesc(dims, draw(st.sampled_from(("u8", "s8"))), format)
+    return Pooling(src, algorithm, kernel, 1, padding, dilation)
+
+
+@runs_code
+@examples(120)
+@given(whole_pictures(), st.integers(0, 99))
+def test_averages_of_pictures_are_exact(made, seed):
+    src = made.src
+    assert_exact(made, laid_out(extremes(src.dims, src.dtype.name, seed), src))
+
+
+@runs_code
+@pytest.mark.parametrize("kind", ["u8", "s8"])
+@pytest.mark.parametrize("size", [(8, 8), (9, 14), (35, 35), (57, 71), (2, 1000)])
+def test_pictures_of_all_sizes(kind, size):
+    for window in ((3, 3), (1, 3), (2, 3), (3, 2)):
+        for algorithm in ("average_include_padding", "average_exclude_padding"):
+            src = rl.MemoryDesc((1, 3, *size), kind, "nchw")
+            front = [(k - 1) // 2 for k in window]
+            padding = [(a, k - 1 - a) for a, k in zip(front, window, strict=True)]
+            assert_exact(
+                Pooling(src, algorithm, window, 1, padding), laid_out(extremes(src.dims, kind, 3), src)
+            )
+
+
+def test_pictures_that_slide():
+    machine = machine_.machine("x86-64-v4")
+
+    def suits(size, *window, format="nchw", machine=machine):
+        src = rl.MemoryDesc((1, 16, *size), "u8", format)
+        return pictures.suits(planned(Pooling(src, "average_exclude_padding", *window)), machine)
+
+    assert suits((35, 35), 3, 1, 1)
+    assert suits((20, 20), 3, 1, 1, format="nChw8c")
+    assert not suits((35, 35), 3, 1, 1, format="nChw8c")  # a table beyond the L1 cache
+    assert not suits((35, 35), 5, 1, 2)  # sums of 25 take another division
+    assert not suits((7, 7), 3, 1, 1)  # less than a register
+    assert not suits((3, 1000), 3, 1, 1)  # all are at the edge
+    assert not suits((64, 64), 3, 1, 1)  # rows fill registers by themselves
+    for cpu, triple in TARGETS[:2]:
+        assert not suits((35, 35), 3, 1, 1, machine=machine_.machine(cpu, triple))
+
+
 def test_code_calls_no_library():
     machine = machine_.machine("x86-64-v4")
     for kind, format, stride in (("u8", "nhwc", 2), ("s8", "nChw16c", 1), ("s8", "nchw", 1)):
@@ -129,3 +191,7 @@ def test_code_calls_no_library():
         code = compile_.assemble(sliding.module(made, machine), machine)
         if code.startswith(b"\x7fELF"):
             assert undefined(code) == set()
+    made = planned(Pooling(rl.MemoryDesc((1, 3, 35, 35), "s8", "nchw"), "average_exclude_padding", 3, 1, 1))
+    code = compile_.assemble(pictures.module(made, machine), machine)
+    if code.startswith(b"\x7fELF"):
+        assert undefined(code) == set()

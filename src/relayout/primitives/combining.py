@@ -160,11 +160,13 @@ def window_step(window: Window, source: str, target: str, size: int) -> Step:
 @locked
 def separable_step(made: Separable, source: str, target: str, size: int) -> Step | None:
     """The kernel of bytes in two steps as a step; None where none suits them."""
-    from relayout.kernels.reduce import pixels, planes, separable_text, sliding
+    from relayout.kernels.reduce import pictures, pixels, planes, separable_text, sliding
     from relayout.targets.machine import host
 
     if pixels.suits(made, host()):
         key, entry, write = "pixels", pixels.ENTRY, pixels.module
+    elif pictures.suits(made, host()):
+        key, entry, write = "pictures", pictures.ENTRY, pictures.module
     elif planes.suits(made, host()):
         key, entry, write = "planes", planes.ENTRY, planes.module
     elif sliding.suits(made, host()):

@@ -8,6 +8,7 @@
 ``separable_text``    such a kernel: columns first, then rows
 ``pixels``            linear resampling of bytes where pixels are neighbours: gathered and multiplied as bytes
 ``planes``            averages of bytes over pictures that are one piece of memory
+``pictures``          the same in small windows: sums of columns slide over the picture in registers
 ``sliding``           averages of bytes in small windows: sums of columns slide along a row in registers
 ``rounding``          averages of bytes, divided and rounded as integers
 ``linear``            linear resampling in f32, columns first, then rows

@@ -43,7 +43,7 @@ from relayout.kernels.reduce.space import Cover, cover
 from relayout.loops.nest import Loop, Nest
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["ENTRY", "module", "suits"]
+__all__ = ["BYTES", "ENTRY", "LANES", "WORDS", "Block", "Row", "Sums", "module", "suits"]
 
 ENTRY = "sliding"
 ROWS = "rows"  # the name of a table
@@ -68,7 +68,7 @@ def suits(made: Separable, machine: Machine) -> bool:
         return False
     if made.width.dilation != 1 or 0 in _counts(made) or len(set(_counts(made))) > MOST_VARIANTS:
         return False
-    rows = [_Row(made, block) for block in made.blocks]
+    rows = [Row(made, block) for block in made.blocks]
     return all(row.suits for row in rows)
 
 
@@ -77,7 +77,7 @@ def _counts(made: Separable) -> list[int]:
     return [sum(place >= 0 for place, _ in row) for row in made.rows]
 
 
-class _Row:
+class Row:
     """A row of results, cut into registers, which are numbered along it; and the registers it is made of."""
 
     def __init__(self, made: Separable, block: Nest) -> None:
@@ -173,9 +173,7 @@ class _Row:
             return False
         if len(self.inside) == 1 or self.registers - len(self.inside) > MOST_ENDS:
             return False
-        along = {n for k in range(self.registers) if k not in self.inside for n in self.columns(k)} | {
-            x.kernel
-        }
+        along = {*self.taps, x.kernel}
         if self.made.divisor != "elements":
             return nearest(self.made.taps) is not None
         return all(n and nearest(n * rows) is not None for n in along for rows in set(_counts(self.made)))
@@ -188,18 +186,18 @@ def module(made: Separable, machine: Machine) -> str:
         numbers += [min(place for place, _ in row if place >= 0) * step, count]
     f = kernel(ENTRY, machine)
     for block in made.blocks:
-        _Block(f, _Row(made, block)).write()
+        Block(f, Row(made, block)).write()
     return table(ROWS, numbers) + f.text()
 
 
-class _Block:
+class Block:
     """Writes the loops of one block."""
 
-    def __init__(self, b: Function, row: _Row) -> None:
+    def __init__(self, b: Function, row: Row) -> None:
         self.b, self.row, self.made, self.block = b, row, row.made, row.block
         self.signed = self.made.kind.is_signed
         self.odd = not row.whole and any(d % 2 for d in row.distances)
-        self.rows = 0  # of the windows of a row of results that are elements
+        self.rows = len(self.made.rows[0])  # of the windows of a row of results that are elements
 
     @property
     def pad(self) -> int:
@@ -342,7 +340,7 @@ class _Block:
         for part, place in enumerate(self.parts.offsets):
             one = [several[part] for several in columns]
             if self.odd:
-                even, odd = self._sum(self._crossed(one, 0)), self._sum(self._crossed(one, 1))
+                even, odd = (self._sum([x for _, x in self._crossed(one, parity)]) for parity in (0, 1))
             else:
                 near = one if row.whole else [self._moved(one, d // 2) for d in row.distances]
                 both, odd = self._sum([sums[0] for sums in near]), self._sum([sums[1] for sums in near])
@@ -369,10 +367,11 @@ class _Block:
         picks = [k + words - (first - own) * LANES for k in range(LANES)]
         return self.b.shuffle(registers[first], picks, registers[first + 1])
 
-    def _crossed(self, columns: Sequence[Sums], parity: int) -> list[Value]:
-        """The columns of the windows of even or odd results, the nearest first."""
-        places = sorted((parity + d for d in self.row.distances), key=lambda at: (abs(at // 2), at % 2))
-        return [self._further([sums[at % 2] for sums in columns], at // 2) for at in places]
+    def _crossed(self, columns: Sequence[Sums], parity: int) -> list[tuple[int, Value]]:
+        """The columns of the windows of even or odd results, the nearest first, each with its tap."""
+        places = [(parity + d, k) for k, d in enumerate(self.row.distances)]
+        places.sort(key=lambda one: (one[0] != parity, abs(one[0] // 2), one[0] % 2))
+        return [(k, self._further([sums[at % 2] for sums in columns], at // 2)) for at, k in places]
 
     def _averaged(self, even: Value, odd: Value, along: Sequence[int]) -> Value:
         """Sums divided and rounded: words of two bytes."""
