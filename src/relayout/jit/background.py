@@ -11,7 +11,9 @@ What is found on disk is not put off. A kernel that is not ready yet has a name 
 the address, or calls it, waits for it. What else needs the code, such as a record of it on disk, is done at
 the end (:func:`afterwards`).
 
-LLVM is asked by one thread at a time, whatever is done here; llvmlite has a lock for that.
+LLVM takes longer than Python does. Whoever has nothing left to write compiles, too, instead of waiting
+(:mod:`.unlocked`): two threads from then on, and no third one before, which would only take processors from
+the one that writes.
 
 Traps:
 
@@ -32,6 +34,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from relayout.forking import lock
+from relayout.targets.processors import processors
 
 if TYPE_CHECKING:
     from relayout.jit.abi import Kernel
@@ -39,6 +42,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Pending", "Queue", "afterwards", "meanwhile", "queue", "ready"]
 
+
+MOST = 2
+"""Threads that compile at once: that one, and at the end who waits for it."""
 
 SWITCH = 2e-4
 """Seconds after which the interpreter is handed to another thread that wants it, while kernels are made.
@@ -136,7 +142,7 @@ class Queue:
         names : sequence of str
             Its kernels.
         make : callable
-            Makes the code. It is called in the thread.
+            Makes the code. It is called in the thread, or by who closes the queue.
         load : callable
             Makes code ready to run. It is called by those who wait, under the lock.
         """
@@ -151,19 +157,26 @@ class Queue:
         return [Pending(job, name) for name in names]
 
     def _work(self) -> None:
-        while True:
-            self._more.acquire()
-            job = self._left.popleft()
-            if job is None:
-                return
-            if not job.left:
-                job.work()
+        while self._one():
+            pass
+
+    def _one(self, waits: bool = True) -> bool:
+        """Compile the next module, waited for or if there is one; False: there was none."""
+        if not self._more.acquire(waits):
+            return False
+        job = self._left.popleft()
+        if job is not None and not job.left:
+            job.work()
+        return job is not None
 
     def close(self, give_up: bool = False) -> None:
-        """Wait until all is compiled; or leave what is not to those who ask for it."""
+        """Compile what is left, beside the thread; or leave it to those who ask for it."""
         if give_up:
             for job in self._known.values():
                 job.left = True
+        elif processors() > 1:
+            while self._one(waits=False):
+                pass
         if self._thread is not None:
             self._left.append(None)
             self._more.release()

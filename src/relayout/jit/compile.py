@@ -31,8 +31,9 @@ Traps:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relayout.errors import LayoutError, Unsupported
@@ -40,6 +41,7 @@ from relayout.forking import lock
 from relayout.jit import background, cache, engines, loader, remembered
 from relayout.jit.engines import Engine, kernel
 from relayout.jit.floating import Usual, guarded
+from relayout.jit.unlocked import emitted, emitting
 from relayout.targets.machine import Machine, answers, asked, host, llvm
 
 if TYPE_CHECKING:
@@ -101,6 +103,14 @@ def _target(machine: Machine, level: int) -> Any:
     return _known(machine.triple).create_target_machine(
         cpu=machine.cpu, features=machine.features, opt=level, reloc="pic", codemodel="default"
     )
+
+
+@lru_cache(maxsize=4)
+def _spare(machine: Machine) -> deque[Any]:
+    """Target machines for the threads of a queue, each of which takes one out while it compiles."""
+    wanted = {"opt": LEVEL, "reloc": "pic", "codemodel": "default"}
+    make = partial(_known(machine.triple).create_target_machine, machine.cpu, machine.features, **wanted)
+    return deque(make() for _ in range(background.MOST))
 
 
 def _known(triple: str) -> Any:
@@ -208,10 +218,15 @@ def _put_off(key: str, module: Module, machine: Machine) -> list[Any]:
     if waiting is None or _kept(key, machine) is not None:
         return []
 
-    library, target = llvm(), _target(machine, LEVEL)  # asked for here, under the lock
+    library, targets = llvm(), _spare(machine)  # asked for here, under the lock
+    emit = emitting(library)
 
     def make() -> bytes:
-        return _saved(key, module, _object(library, target, module.ir))
+        target = targets.pop()
+        try:
+            return _saved(key, module, emitted(library, emit, target, module.ir))
+        finally:
+            targets.append(target)
 
     def load(code: bytes) -> Engine:
         return _added(key, module, code, machine)

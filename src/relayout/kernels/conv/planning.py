@@ -365,7 +365,7 @@ def _groups(
     reads = _places(source, groups * max(apart, inputs))
     if not spread:
         found = _results(groups, outputs, weights, target, lanes, vectors)
-        if found is None or not any([reads[g * apart] for g in range(groups)]):
+        if found is None or not any(reads[g * apart] for g in range(groups)):
             return found
         each = len(found[1]) // groups
         places = [place._replace(src=reads[k // each * apart]) for k, place in enumerate(found[1])]
