@@ -129,6 +129,7 @@ class Queue:
         self._more = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
         self.afterwards: list[Callable[[], object]] = []
+        self.loaded = 0  # modules of Python when source files were found to be those that were imported
 
     def kernels(
         self, key: str, names: Sequence[str], make: Callable[[], bytes], load: Callable[[bytes], Engine]

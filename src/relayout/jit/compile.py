@@ -31,6 +31,7 @@ Traps:
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -191,11 +192,27 @@ def recalled(
         found = _kept(key, machine) if code is not None else None
         if found is None:
             module = _guarded(make(), machine)
-            if not cache.unchanged(imported):
+            if not _unchanged(imported):
                 key = _key(machine, f"-O{LEVEL} {module.ir}")
             waiting = _put_off(key, module, machine)
             return waiting or _kernels(_made(key, module, machine), module.names), module.note
         return _kernels(found, found.names), found.note
+
+
+def _unchanged(imported: int) -> bool:
+    """Whether the text was made by the source code that its name is made of.
+
+    Files are looked at again where modules were imported since, and once for each kernel that is not put off.
+    Those of many kernels are made by the same modules: what these are was found out when they were imported.
+    """
+    waiting, loaded = background.queue(), len(sys.modules)
+    if waiting is not None and waiting.loaded == loaded:
+        return True
+    if not cache.unchanged(imported):
+        return False
+    if waiting is not None:
+        waiting.loaded = loaded
+    return True
 
 
 def named(key: str, name: str, machine: Machine) -> Kernel | None:

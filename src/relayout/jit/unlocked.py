@@ -15,6 +15,7 @@ has none of that name, its own method is called, and threads wait for each other
 from __future__ import annotations
 
 import ctypes
+from functools import lru_cache
 from typing import Any
 
 __all__ = ["emitted", "emitting"]
@@ -23,6 +24,7 @@ NAME = "LLVMPY_TargetMachineEmitToMemory"
 PARAMETERS = 4  # a target machine, a module, whether objects are wanted, and where to write what is wrong
 
 
+@lru_cache(maxsize=1)
 def emitting(library: Any) -> Any:
     """The function of llvmlite's library; None where it can't be found."""
     try:

@@ -22,6 +22,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 
 from relayout.torch.compiling.calls import Calls
+from relayout.torch.compiling.collection import paused
 from relayout.torch.compiling.decompositions import rules
 from relayout.torch.compiling.joint import keep_saved, partitioned
 from relayout.torch.compiling.options import Options
@@ -59,9 +60,12 @@ class Backend:
         if learns and not options.training:
             self._note("gradients are wanted, and training=False")
             return module.forward  # type: ignore[no-any-return]
-        if not learns and (found := traced(module, inputs)) is not None:
-            calls = Calls(found.module, found.weights, options, self.report)
-            return lambda *arguments: calls(list(arguments))
+        if not learns:
+            with paused():
+                found = traced(module, inputs)
+            if found is not None:
+                calls = Calls(found.module, found.weights, options, self.report)
+                return lambda *arguments: calls(list(arguments))
 
         real = replace(options, precision=None)  # of a forward pass that gradients are computed of
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 import torch
 
 from relayout.forking import lock
+from relayout.torch.compiling.collection import paused
 from relayout.torch.compiling.options import Options
 from relayout.torch.compiling.program import Program, programmed
 from relayout.torch.compiling.report import Report
@@ -119,14 +120,15 @@ class Calls:
                     return None
                 self._drop(alike[-1])
             module = sized(self.module, given) if self._open else self.module
-            program = programmed(
-                module,
-                dict(zip(self._weights, weights, strict=True)),
-                self.options,
-                threads,
-                exact=bool(self.kind),
-                lasting=self._steady,
-            )
+            with paused():
+                program = programmed(
+                    module,
+                    dict(zip(self._weights, weights, strict=True)),
+                    self.options,
+                    threads,
+                    exact=bool(self.kind),
+                    lasting=self._steady,
+                )
             self.report.graphs.append(replace(program.report, kind=self.kind))
             entry = _Entry(Watched(weights, self._forget), sizes, threads, program)
             self._entries = (entry, *self._entries)[: SETS * self.options.kept]
