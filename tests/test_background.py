@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 
 import numpy as np
@@ -11,12 +12,12 @@ import pytest
 
 import relayout as rl
 from relayout import forking
-from relayout.jit import background, engines
+from relayout.jit import background, engines, unlocked
 from relayout.jit import compile as compile_
 from relayout.jit.background import Queue, meanwhile
 from relayout.jit.compile import Module, available, recalled
 from relayout.primitives import Eltwise, Sequence
-from relayout.targets.machine import host
+from relayout.targets.machine import host, llvm
 
 pytestmark = pytest.mark.skipif(not available(), reason="this host allows no machine code")
 
@@ -196,3 +197,74 @@ def test_sequences_are_the_same(monkeypatch):
         if os.path.isfile(path):
             os.unlink(path)
     assert np.array_equal(found, run())
+
+
+def test_object_code_is_the_same_without_the_lock_of_llvmlite():
+    library, target = llvm(), compile_._target(host(), compile_.LEVEL)
+    text = TEXT.format(name="note_20", number=20)
+    made = unlocked.emitted(library, unlocked.emitting(library), target, text)
+    assert made == unlocked.emitted(library, None, target, text) == compile_.assemble(text, host())
+    with pytest.raises(RuntimeError):
+        unlocked.emitted(library, unlocked.emitting(library), target, "define nothing")
+
+
+def test_a_library_without_that_function_is_asked_in_its_own_way():
+    class Library:
+        class ffi:
+            lib = ctypes.CDLL(None)
+
+    assert unlocked.emitting(Library) is None
+
+
+def test_several_threads_compile_at_once():
+    library, emit = llvm(), unlocked.emitting(llvm())
+    texts = [TEXT.format(name=f"note_{n}", number=n) for n in range(40)]
+    wanted = [compile_.assemble(text, host()) for text in texts]
+    found: list[list[bytes]] = [[], []]
+
+    def work(k):
+        target = compile_._spare(host())[k]
+        found[k] = [unlocked.emitted(library, emit, target, text) for text in texts]
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(2)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert found == [wanted, wanted]
+
+
+def test_who_waits_compiles_too(monkeypatch):
+    monkeypatch.setattr(background, "processors", lambda: 2)
+    made, may = [], threading.Event()
+
+    def make(name):
+        def work():
+            made.append((name, threading.current_thread().name))
+            if name == "slow":
+                may.wait(60)
+            else:
+                may.set()
+            return b""
+
+        return work
+
+    queue = Queue()
+    for name in ("slow", "quick"):
+        queue.kernels(name, [name], make(name), lambda code: code)
+    queue.close()
+    assert dict(made)["quick"] != dict(made)["slow"]  # else the slow one would have waited for ever
+
+
+def test_files_are_looked_at_again_where_modules_were_imported(monkeypatch):
+    asked = []
+    monkeypatch.setattr(compile_.cache, "unchanged", lambda imported: asked.append(imported) or True)
+    monkeypatch.setattr(compile_.cache, "sources", lambda imported: "code")
+    with meanwhile():
+        wanted(31), wanted(32)
+        assert len(asked) == 1
+        monkeypatch.setitem(sys.modules, "relayout_test_of_imports", sys)
+        wanted(33), wanted(34)
+        assert len(asked) == 2
+    wanted(35), wanted(36)
+    assert len(asked) == 4

@@ -11,6 +11,7 @@ import relayout as rl
 from relayout.forking import lock
 from relayout.primitives import Binary, Sequence, packing
 from relayout.primitives.packing import Packing
+from relayout.tensor import on_large_pages
 
 DIMS = (96, 80)
 
@@ -69,3 +70,25 @@ def test_who_gives_up_waits_for_nothing_that_has_not_begun():
     with pytest.raises(KeyError):
         pack()
     assert done == [1]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 1.0, 1.2])
+def test_memory_that_was_asked_for_ahead_is_taken_where_it_fits(monkeypatch, share):
+    monkeypatch.setattr(packing, "processors", lambda: 2)
+    size = 2 * packing.LEAST
+    taken = []
+    monkeypatch.setattr(packing, "on_large_pages", lambda sizes: taken.append(sizes) or on_large_pages(sizes))
+    with packing.ahead(size):
+        first = packing.rooms([int(share * size), 100])
+        second = packing.rooms([100])
+    for one, wanted in zip([*first, *second], (int(share * size), 100, 100), strict=True):
+        assert one.nbytes == wanted
+        assert not one.any()
+        one[:] = 1
+    assert len(taken) == 1 + (share not in (0.9, 1.0))
+    assert packing._reserve.get() is None
+
+
+def test_nothing_is_asked_for_ahead_where_memory_is_small():
+    with packing.ahead(packing.LEAST - 1):
+        assert packing._reserve.get() is None

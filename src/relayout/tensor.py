@@ -819,13 +819,22 @@ def on_large_pages(sizes: Sequence[int]) -> list[NDArray[np.uint8]]:
     >>> [one.nbytes for one in on_large_pages([100, 0, 8 << 20])]
     [100, 0, 8388608]
     """
-    room = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
-    starts = list(accumulate(room, initial=0))
-    whole = _own_pages(starts[-1]) if starts[-1] >= LARGE else aligned(starts[-1])
+    size = room_together(sizes)
+    return side_by_side(own_pages(size) if size >= LARGE else aligned(size), sizes)
+
+
+def room_together(sizes: Sequence[int]) -> int:
+    """Bytes that buffers take side by side, each of which begins on a multiple of :data:`ALIGNMENT`."""
+    return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)
+
+
+def side_by_side(whole: NDArray[np.uint8], sizes: Sequence[int]) -> list[NDArray[np.uint8]]:
+    """Buffers of these sizes in one that has room for them (:func:`room_together`)."""
+    starts = accumulate((-(-size // ALIGNMENT) * ALIGNMENT for size in sizes), initial=0)
     return [whole[start : start + size] for start, size in zip(starts, sizes, strict=False)]
 
 
-def _own_pages(size: int) -> NDArray[np.uint8]:
+def own_pages(size: int) -> NDArray[np.uint8]:
     """Zeroed memory of its own that begins on a large page, if the system has such."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return aligned(size)

@@ -4,6 +4,7 @@
 ``abi``          how a kernel is called
 ``compile``      from text to an address that can be called; kept in memory and on disk
 ``background``   modules compiled in a thread of their own, while the next ones are written
+``unlocked``     object code made by several threads at once, where llvmlite lets one in at a time
 ``engines``      code in memory, unmapped when nobody uses it any more
 ``cache``        the files on disk, and why they may be trusted
 ``floating``     the floating-point state that kernels rely on, set where a thread has another

@@ -1,7 +1,7 @@
 """Object code of a module, without the lock that llvmlite holds around all of its calls.
 
-LLVM compiles in several threads at once if each has a context and a target machine of its own: nothing else is
-shared that is written to. llvmlite lets one thread in at a time, whatever they share. So the one call that
+LLVM compiles in several threads at once if each has a context and a target machine of its own: nothing else
+is shared that is written to. llvmlite lets one thread in at a time, whatever they share. So the one call that
 takes long, from a module to object code, is made here past that lock; all others are llvmlite's::
 
     thread 1   parse | emit object code .............. | parse | emit ...

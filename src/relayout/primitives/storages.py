@@ -29,14 +29,14 @@ from relayout.exchange.mapped import release
 from relayout.forking import lock
 from relayout.layout.layout import Layout, plain
 from relayout.ops.checks import alike
-from relayout.primitives.packing import Packing
+from relayout.primitives.packing import Packing, rooms
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.reorder import Reorder
 from relayout.primitives.values import Node, Nodes, Value, origin
 from relayout.reorder import reorder
 from relayout.reorder.conversion import Conversion
 from relayout.reorder.native import Native, at_hand, native
-from relayout.tensor import Tensor, address, as_bytes, check_addresses, from_buffer, on_large_pages
+from relayout.tensor import Tensor, address, as_bytes, check_addresses, from_buffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -269,14 +269,14 @@ def laid_out(sequence: Nodes, items: list[Item], packing: Packing) -> dict[int, 
     for number, (desc, where) in wanted.items():
         check_addresses(desc, where)
         together[sequence.constants[number].desc, desc] += desc.nbytes
-    rooms = on_large_pages([room_of(desc) for desc, _ in wanted.values()])
-    for room, (number, (desc, where)) in zip(rooms, wanted.items(), strict=True):
+    buffers = rooms([room_of(desc) for desc, _ in wanted.values()])
+    for room, (number, (desc, where)) in zip(buffers, wanted.items(), strict=True):
         given = sequence.constants[number]
         move = _move(given, Tensor(desc, room), where, together[given.desc, desc])
         if move is not None:
             packing.add(desc.nbytes, move)
     packing.start()
-    return dict(zip(wanted, rooms, strict=True))
+    return dict(zip(wanted, buffers, strict=True))
 
 
 def _move(given: Tensor, target: Tensor, where: str, together: int) -> Callable[[], object] | None:

@@ -30,6 +30,7 @@ from relayout.graph.passes.weights import with_moving_weights
 from relayout.importers.torch.arrays import array_of
 from relayout.importers.torch.translation import Parts, Untranslatable, numpy_dtype, translated
 from relayout.layout.images import format_name
+from relayout.primitives.packing import ahead
 from relayout.torch.compiling import kept
 from relayout.torch.compiling.options import Options
 from relayout.torch.compiling.support import is_getitem
@@ -236,8 +237,10 @@ def _made(
         raise Left(unlike)
     middle = perf_counter()
     names = [node.name for node in nodes]
+    weighs = sum(one.nbytes for _, one in fixed.values())
     try:
-        run = known.compile(options.format, threads, precision=options.precision)
+        with ahead(weighs if options.precision is None else 0):
+            run = known.compile(options.format, threads, precision=options.precision)
     except LayoutError as error:
         raise Left(dict.fromkeys(names, str(error))) from None
     if run.compiled is None or run.plan is None or run.tail is not None:
