@@ -15,7 +15,8 @@ on what source and destination have as neighbours (:mod:`relayout.kernels.reduce
                                                 c   e   g   i        tap 2: odd, of what was loaded at 1
 
     The rows of the window are combined first, so that each is loaded and nothing more; elements are picked
-    once, at the end.
+    once, at the end. Maxima of bf16 and f16 whose pixels fill half a register (``nChw16c``) share columns
+    instead (:mod:`~.carried`), which takes fewer instructions.
 ``window``
     one pixel is left of each row of ``nchw`` (global pooling): neighbours are the elements of a window, and
     lanes are combined in the end.
@@ -135,6 +136,11 @@ class Window:
         return picks and self.src is self.dst and (not self.src.is_float or self.src.name in INFINITE)
 
     @property
+    def raw(self) -> bool:
+        """Whether largest elements are found among their bits; see :class:`~.carried.Raw`."""
+        return self.whole and self.src.name in INFINITE and self.reduction == "max"
+
+    @property
     def short(self) -> bool:
         """Whether the elements are bytes whose sums 16 bits hold: twice as many lanes as of f32."""
         adds = self.reduction == "sum" and not self.before and self.src.name in ("s8", "u8")
@@ -172,6 +178,8 @@ class Window:
         first, last = w.inside
         side_by_side = (w.src, w.dst) == (block.length * e, block.length * f) and last - first > 1
         few = block.length < lanes and block.length & (block.length - 1) == 0
+        if self.raw and 2 * block.length >= lanes and carries(self.axes, 1):
+            return "run"  # half a register, but a third of the instructions
         return "pixels" if side_by_side and few and w.stride <= 2 else "run"
 
     def lanes(self, machine: Machine) -> int:
@@ -381,8 +389,7 @@ class _Block:
             for y in self._known(row.rows, self.h):
                 at = b.gep(plane, y, self.h.dilation * self.h.src)
                 rows.append(self._chunk(at, chunk, run, self.e))
-        raw = v.ordered and self.window.reduction == "max"
-        elements = Raw(b, self.window.src.name) if raw else Elements(v, self.reduction)
+        elements = Raw(b, self.window.src.name) if self.window.raw else Elements(v, self.reduction)
         places = [(k * self.e, k * self.f) for k in run.offsets]
         dst = self._chunk(row.dst, chunk, run, self.f)
         carry(b, elements, self.x, rows, dst, self.x.inside, places, run.lanes)
