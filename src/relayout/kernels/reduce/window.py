@@ -9,10 +9,10 @@ on what source and destination have as neighbours (:mod:`relayout.kernels.reduce
     channels are none or few (``nchw``, ``NCHW4``): a vector is several neighbouring pixels of a row. With
     stride 1 its taps are neighbours as well; with stride 2 they are every other of two vectors ::
 
-        max over 3, stride 2, of a row      a b c d e f g h i          loaded at 0, and again at 1
+        max over 3, stride 2, of a row      a b c d e f g h i          two vectors, and i
                                             a   c   e   g              tap 0: the even ones
                                               b   d   f   h            tap 1: the odd ones
-                                                c   e   g   i        tap 2: odd, of what was loaded at 1
+                                                c   e   g   i          tap 2: those of tap 0, and i
 
     The rows of the window are combined first, so that each is loaded and nothing more; elements are picked
     once, at the end. Maxima of bf16 and f16 whose pixels fill half a register (``nChw16c``) share columns
@@ -26,12 +26,12 @@ it, pixels at the left and right border go one by one, those between have all ta
 
 Sums of bytes are taken in 16 bits where these hold them, exactly, and averages that are bytes are rounded
 there (:mod:`relayout.kernels.reduce.rounding`); where windows overlap they are those of
-:mod:`relayout.kernels.reduce.separable` or :mod:`~relayout.kernels.reduce.planes`. All others are taken row
+:mod:`relayout.kernels.reduce.separable` and its neighbours. All others are taken row
 by row and then over rows, so that rounding errors don't grow with the whole window. A NaN in a window is its
 maximum.
 
-Traps: the last vector of a row steps back, it does not run over; and the odd elements are taken from a load
-one further, not the even ones from a load that would end behind the row.
+Traps: the last vector of a row steps back, it does not run over; and what taps have behind two vectors of
+every other pixel is a short vector that ends with it, not one that would end behind the row.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ DIVISORS = "divisors"  # the table of what is needed to divide by the elements o
 WRITTEN_OUT = 16  # taps of a row, or vectors of one, up to which loops are unrolled
 MOST_SHORT = (1 << 15) - 1  # the largest sum of 16 bits
 MOST_HELD_TAPS = 6  # taps of a row for which vectors of stride 2 are held over the rows of a window
+SHORT = 8  # elements of a vector, at least, that has what is behind two others
 UNROLL = {64: 8, 32: 4, 16: 4}  # vectors of one turn, by the bytes of a register
 
 
@@ -415,6 +416,7 @@ class _Block:
         held = self._holds()
         pixels = cover(last - first, self.vectors.most // group, max(1, self.most // (4 if held else 2)))
         slots = [_Slot(k * x.stride * x.src, k * x.dst) for k in pixels.offsets]
+        held = held and x.kernel - 2 <= pixels.lanes  # taps of the last result are in its vectors or behind
 
         def chunk(k: Value) -> None:
             at = (
@@ -506,30 +508,35 @@ class _Block:
         count: int,
         taps: tuple[Bound, Bound],
     ) -> None:
-        """The same for every other pixel; rows are combined before elements are picked."""
-        b, x, v = self.b, self.x, self.vectors
-        pixels, kernel = count // self.block.length, x.kernel
-        starts = sorted({min(k, kernel - 2) for k in range(0, kernel, 2)})
-        places = [
-            slot.src + start * x.src + half * count * self.e
-            for slot in slots
-            for start in starts
-            for half in (0, 1)
-        ]
+        """The same for every other pixel; rows are combined before elements are picked.
+
+        All taps are in two vectors, but for the last result: the elements behind these are a short vector.
+        """
+        b, x, v, group = self.b, self.x, self.vectors, self.block.length
+        pixels, kernel = count // group, x.kernel
+        behind = (kernel - 2) * group  # elements
+        short = min(count, max(SHORT, 1 << (behind - 1).bit_length())) if behind else 0
+        ends = 2 * count + behind - short
+        lengths = [(0, count), (count, count), *([(ends, short)] if short else [])]
+        each = len(lengths)
+        places = [(slot.src + at * self.e, length) for slot in slots for at, length in lengths]
 
         def line(pointer: Value, given: list[Value]) -> list[Value]:
-            loaded = [v.load(b.gep(pointer, place), count) for place in places]
+            loaded = [v.load(b.gep(pointer, place), length) for place, length in places]
             return [self._combined(value, [one]) for value, one in zip(given, loaded, strict=True)]
 
-        rows = self._over_rows(row, src, [self._start(count)] * len(places), line)
+        rows = self._over_rows(row, src, [self._start(length) for _, length in places], line)
         done = []
         for k in range(len(slots)):
-            picked = []
-            for tap in range(kernel):
-                start = min(tap // 2 * 2, kernel - 2)
-                at = 2 * (k * len(starts) + starts.index(start))
-                picks = [2 * p + tap - start for p in range(pixels)]
-                picked.append(b.shuffle(rows[at], self._groups(picks), rows[at + 1]))
+            low, high, *last = rows[each * k : each * (k + 1)]
+            picked = [
+                b.shuffle(low, self._groups([2 * p + tap for p in range(pixels)]), high) for tap in (0, 1)
+            ]
+            for tap in range(2, kernel):  # one pixel further than two taps before
+                end = b.shuffle(last[0], [k if k < short else -1 for k in range(count)])
+                first = count + short - behind + (tap - 2) * group
+                picks = [*range(group, count), *range(first, first + group)]
+                picked.append(b.shuffle(picked[tap - 2], picks, end))
             done.append(self._combined(picked[0], picked[1:]))
         self._stored(row, taps, dst, slots, done)
 
