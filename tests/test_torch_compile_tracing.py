@@ -16,7 +16,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import relayout as rl  # noqa: E402
-from relayout.torch.compiling import Backend, calls  # noqa: E402
+from relayout.torch.compiling import Backend, calls, recording  # noqa: E402
 
 backend = sys.modules["relayout.torch.compiling.backend"]  # the package has a function of that name
 
@@ -491,3 +491,37 @@ def test_an_input_that_begins_elsewhere() -> None:
     model = nn.Linear(6, 4)
     with torch.no_grad():
         agree(torch.compile(model, backend=Backend())(x), model(x))
+
+
+def facts(node: Any) -> list[Any]:
+    """Sizes, strides and data types of what a node returns."""
+    value = node.meta.get("val")
+    several = value if isinstance(value, (list, tuple)) else [value]
+    return [(one.shape, one.stride(), one.dtype) for one in several if one is not None]
+
+
+NORMALIZED = [(1, 8, 5, 7), (2, 8, 1, 1), (2, 1, 4, 4), (1, 1, 1, 1), (3, 4, 1, 5), (2, 6), (2, 6, 9)]
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("dims", NORMALIZED)
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
+def test_normalizations_are_written_down_as_they_are_taken_apart(
+    graphs: list[Any], monkeypatch: pytest.MonkeyPatch, dims: tuple[int, ...], affine: bool, format: Any
+) -> None:
+    if format is torch.channels_last and len(dims) != 4:
+        pytest.skip("images only")
+    layer = (nn.BatchNorm2d if len(dims) == 4 else nn.BatchNorm1d)(dims[1], affine=affine).eval()
+    x = torch.rand(dims).to(memory_format=format)
+    found = []
+    for direct in (True, False):
+        if not direct:
+            monkeypatch.setattr(recording.Recorder, "_normalized", lambda *_: None)
+        graphs.clear()
+        with torch.inference_mode():
+            ran(lambda x: layer(x * 2) + 1, x)
+        ((module, _),) = graphs
+        found.append(
+            [(node.name, str(node.target), str(node.args), facts(node)) for node in module.graph.nodes]
+        )
+    assert found[0] == found[1]

@@ -144,8 +144,8 @@ class Builder:
 
     def _alike(self, what: str, one: Operand, two: Operand, elements: str = "") -> tuple[Value, Value]:
         """Two operands of one type, whose elements are integers or reals (``float``) if that is asked for."""
-        kind = next((x.type for x in (one, two) if isinstance(x, Value)), I64)
-        if elements and not getattr(kind, f"is_{elements}"):
+        kind = one.type if isinstance(one, Value) else two.type if isinstance(two, Value) else I64
+        if elements and not (kind is I64 and elements == "integer") and not getattr(kind, f"is_{elements}"):
             raise TypeError(f"{what} takes elements of type {elements}, not {kind}")
         return self._as(kind, one, what), self._as(kind, two, what)
 
@@ -280,8 +280,11 @@ class Builder:
 
     def gep(self, pointer: Value, index: Operand, step: int = 1) -> Value:
         """The address ``index * step`` bytes behind a pointer."""
-        pointer, offset = self._as(PTR, pointer, "gep"), self._as(I64, index, "gep")
-        offset = self.mul(offset, step)
+        pointer = self._as(PTR, pointer, "gep")
+        if isinstance(index, int):  # nearly all are
+            offset: Value = constant(I64, index * step)
+        else:
+            offset = self.mul(self._as(I64, index, "gep"), step)
         return (
             pointer
             if offset.number == 0

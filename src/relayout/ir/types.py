@@ -120,6 +120,10 @@ HALF, BFLOAT, FLOAT, DOUBLE, PTR = (
 )
 
 
+FAR = 1 << 63
+"""From there on 64 bits hold another number."""
+
+
 class Value(str):
     """What stands for a value in IR, with its type."""
 
@@ -149,6 +153,8 @@ def constant(type: Type, number: int | float) -> Value:
     OverflowError
         A finite number that ``float`` would hold as infinity.
     """
+    if type is I64 and number.__class__ is int and -FAR < number < FAR:  # nearly all are
+        return Value(str(number), type, number)
     if type.is_integer:
         if not isinstance(number, int):
             raise TypeError(f"{number!r} is no constant of {type}")

@@ -95,6 +95,8 @@ class Recorder(TorchDispatchMode):
             raise Untraced(f"{func}, an operator of higher order")
         if func.namespace == "prim":  # which device
             return func(*args, **kwargs)
+        if func is _aten.batch_norm.default and (made := self._normalized(args, kwargs)) is not None:
+            return made
         if _is_composite(func):
             with self:
                 made = func.decompose(*args, **kwargs)
@@ -149,6 +151,29 @@ class Recorder(TorchDispatchMode):
                     self._views[id(one)] = View(args[0], func, tuple(args[1:]), kwargs, made, place)
             elif one is not None:
                 raise Untraced(f"{func} returns no tensor")
+        return made
+
+    def _normalized(self, args: Any, kwargs: Any) -> Any:
+        """What a batch normalisation by kept statistics returns; None: it is another one.
+
+        To take it apart and to find out what becomes of sizes are dozens of operators, fifty times for a
+        network. Where images are contiguous, so is what becomes of them.
+        """
+        if kwargs or len(args) < 8 or args[5]:  # it learns
+            return None
+        x, *vectors = args[:5]
+        same = all(type(one) is FakeTensor and one.dtype is torch.float32 for one in (x, *vectors))
+        if not same or not x.is_contiguous() or x.stride() != _row_major(x.shape):
+            return None
+        func = _aten._native_batch_norm_legit_no_training.default
+        given = [self._node(one) for one in (x, *vectors)]
+        name = func.overloadpacket.__name__
+        node = self._graph.create_node("call_function", func, (*given, *args[6:8]), name=name)
+        with self._mode:
+            made, empty = torch.empty_strided(x.shape, x.stride(), device="cpu"), torch.empty(0, device="cpu")
+        node.meta["val"] = made, empty, empty
+        self._belongs(node)
+        self._note(self._graph.call_function(operator.getitem, (node, 0)), made)
         return made
 
     def _note(self, node: Any, made: Any) -> None:
@@ -306,6 +331,14 @@ def _tensors(nested: Any) -> list[Any]:
 
     map_aggregate(nested, look)
     return found
+
+
+def _row_major(dims: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor, those of axes of one element included."""
+    steps = [1]
+    for size in reversed(dims[1:]):
+        steps.append(steps[-1] * max(size, 1))
+    return tuple(reversed(steps))
 
 
 def _memory(tensor: Any) -> int:
