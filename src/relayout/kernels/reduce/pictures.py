@@ -7,8 +7,9 @@ the sums of columns no more than three registers are kept. What is different fro
 * neighbours beyond the edge of the picture are masked: a table has 32 bits for each tap, and for even and odd
   elements of each register;
 * the factors of a division are of this table, too, where padding is not counted;
-* elements above the first row and below the last one are padding: the first registers and the last ones are
-  read from copies, which have padding in front and behind. All others are read where they are.
+* elements above the first row and below the last one are padding: the first registers and the last ones have
+  code of their own, which reads what is inside, by a mask. Copies with padding around them took longer: what
+  has just been stored is not loaded at other places before it has left the processor.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = ["ENTRY", "module", "suits"]
 
 ENTRY = "pictures"
 STEPS = "steps"  # the name of a table
-MOST_COPIED = 16  # registers that are read from copies, each with code of its own
+MOST_ENDS = 16  # registers with code of their own
 
 
 def suits(made: Separable, machine: Machine) -> bool:
@@ -84,7 +85,7 @@ class _Picture(sliding.Row):
 
     @cached_property
     def between(self) -> range:
-        """The registers all of whose columns are elements, which are read where they are."""
+        """The registers all of whose columns are elements."""
         first, end = -(-self.above // LINE), (self.size - self.below) // LINE
         return range(first, end) if first < end else range(self.registers, self.registers)
 
@@ -107,8 +108,8 @@ class _Picture(sliding.Row):
     @property
     def slides(self) -> bool:
         """Whether there is code for such pictures."""
-        copied = self.registers - len(self.inside)
-        if max(map(abs, self.distances)) > LINE or copied > MOST_COPIED:
+        ends = self.registers - len(self.inside)
+        if max(map(abs, self.distances)) > LINE or ends > MOST_ENDS:
             return False
         return all(nearest(d) is not None for d in set(self.elements))
 
@@ -126,7 +127,6 @@ class _Block(sliding.Block):
         self.several = len(set(self.divisors)) > 1
         self.masks = -(-8 * len(row.distances) // LINE) * LINE  # bytes of an entry
         self.entry = self.masks + 4 * LINE * self.several
-        self.sources: list[Value] = []  # the picture; copies of its first registers, and of its last ones
 
     def text(self) -> str:
         """The text of the table."""
@@ -153,50 +153,35 @@ class _Block(sliding.Block):
 
     def write(self) -> None:
         """All tasks: pictures."""
-        b, block, picture = self.b, self.block, self.picture
-        last, between = picture.registers, picture.between
-        pad = self.pad ^ (128 if self.signed else 0)
-        head = self._room(-picture.above, between.start * LINE + picture.below, pad)
-        start = min(between.stop * LINE - picture.above, picture.size - LINE)
-        tail = self._room(start, last * LINE + picture.below, pad) if between.stop < last else None
+        b, block = self.b, self.block
 
         def task(number: Value) -> None:
             src, dst = (b.gep(at, start) for at, start in zip(b.arguments[:2], block.starts, strict=True))
             found = digits(b, number, [loop.extent for loop in block.around])
             for loop, k in zip(block.around, found, strict=True):
                 src, dst = b.gep(src, k, loop.src), b.gep(dst, k, loop.dst)
-            self.sources = [src, head, src if tail is None else tail]
-            if between.start:
-                self._copy(src, head, 0, between.start * LINE + picture.below)
-            if tail is not None:
-                self._copy(src, tail, start, picture.size)
-            self._slide([], dst)
+            self._slide([b.gep(src, offset) for offset in self.picture.down], dst)
 
         tasks(b, prod(loop.extent for loop in block.around), task)
 
-    def _room(self, first: int, end: int, pad: int) -> Value:
-        """Room for a copy of these bytes of the picture, full of padding: where its first byte would be."""
-        b, lead = self.b, -(-max(0, -first) // LINE) * LINE
-        size = -(-(lead + end - max(0, first)) // LINE) * LINE + LINE
-        room = b.alloca(size, LINE)
-        b.loop(0, size, LINE, lambda i: b.store(constant(BYTES, pad), b.gep(room, i), LINE))
-        return b.gep(room, lead - max(0, first))
-
-    def _copy(self, src: Value, to: Value, first: int, end: int) -> None:
-        """Some bytes of the picture, from one to before another, and more where there are."""
-        b, end = self.b, min(end, self.picture.size)
-        for at in range(first, end, LINE):
-            place = min(at, self.picture.size - LINE)
-            b.store(b.load(BYTES, b.gep(src, place), 1), b.gep(to, place), 1)
-
-    def _columns(self, rows: Sequence[Value], number: Value, count: int) -> list[Sums]:
-        """The sums of columns in a register, of where they are read from."""
-        picture, which = self.picture, 0
+    def _words(self, at: Value, tap: int, number: Value) -> Value:
+        """A register of a row of the columns: of one that reaches beyond the picture what is inside."""
+        picture = self.picture
         if isinstance(number.number, int):
-            which = (number.number >= picture.between.start) + (number.number >= picture.between.stop)
-            which = (1, 0, 2)[which]
-        rows = [self.b.gep(self.sources[which], offset) for offset in picture.down]
-        return super()._columns(rows, number, count)
+            first = number.number * LINE + picture.down[tap]
+            inside = [0 <= first + k < picture.size for k in range(LINE)]
+            if not all(inside):
+                return self._masked(at, inside)
+        return super()._words(at, tap, number)
+
+    def _masked(self, at: Value, inside: Sequence[bool]) -> Value:
+        """The bytes that are inside; in place of others padding, and what lies there is not touched."""
+        b, pad = self.b, constant(BYTES, self.pad ^ (128 if self.signed else 0))
+        if not any(inside):
+            return b.bitcast(pad, WORDS)
+        mask = Value(f"<{', '.join(f'i1 {str(one).lower()}' for one in inside)}>", vector(LINE, I1))
+        given = at, constant(I32, 1), mask, pad
+        return b.bitcast(b.call_value(BYTES, f"llvm.masked.load.{BYTES.mangled}.p0", *given), WORDS)
 
     def _results(
         self, dst: Value, number: Value, columns: Sequence[list[Sums]], end: int | None = None

@@ -306,14 +306,14 @@ class Block:
         b, found = self.b, []
         for place in self.parts.offsets:
             words: list[Value] = []
-            for row in rows if count else ():
+            for tap, row in enumerate(rows if count else ()):
                 at = b.gep(b.gep(row, number, self.row.src), place)
                 if count < LINE:
                     rest = constant(BYTES, self.pad ^ (128 if self.signed else 0))
                     x = load_pieces(b, BYTES, at, pieces_of(0, count, 0, 1), rest=rest)
                     words.append(b.bitcast(x, WORDS))
                 else:
-                    words.append(b.load(WORDS, at, 1))
+                    words.append(self._words(at, tap, number))
             if not words:
                 pad = constant(WORDS, self.pad * len(rows))
                 found.append((pad if self.odd else constant(WORDS, self.pad * len(rows) * 257), pad))
@@ -322,6 +322,10 @@ class Block:
             both, odd = self._sum(words), self._sum([b.lshr(x, 8) for x in words])
             found.append((b.sub(both, b.shl(odd, 8)) if self.odd else both, odd))
         return found
+
+    def _words(self, at: Value, tap: int, number: Value) -> Value:
+        """A register of a row of the columns, a tap of the window, as words."""
+        return self.b.load(WORDS, at, 1)
 
     def _sum(self, given: Sequence[Value]) -> Value:
         total, *others = given
