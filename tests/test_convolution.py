@@ -395,6 +395,19 @@ def test_spellings_of_parameters():
     assert Convolution(src, weights, post_ops=Function("relu", 0.5)).post_ops == (Function("relu", 0.5),)
 
 
+@pytest.mark.parametrize(
+    ("cpu", "dense", "grouped"),
+    [("x86-64-v3", "nhwc", "nChw8c"), ("znver3", "nhwc", "nChw8c"), ("x86-64-v4", "nChw16c", "nChw16c")],
+)
+def test_any_is_channels_last_where_vectors_are_half_a_line(cpu, dense, grouped):
+    """Nothing runs here, so the code of any processor may be asked for."""
+    with on(cpu):
+        for filters_, groups, wanted in (((48, 32, 1, 1), 1, dense), ((32, 1, 1, 3, 3), 32, grouped)):
+            src = MemoryDesc((1, 32, 8, 8), "f32", rl.any)
+            made = Convolution(src, MemoryDesc(filters_, "f32", rl.any), padding=int(groups > 1))
+            assert (str(made.src.format), str(made.dst.format)) == (wanted, wanted)
+
+
 @pytest.mark.parametrize("form", ["nhwc", "nChw8c", "nchw"])
 @pytest.mark.parametrize("function", [Function("linear", 0.5, 3), Function("exp"), Function("clip", 1, 4)])
 def test_results_that_no_tap_meets_get_their_post_ops(form, function):

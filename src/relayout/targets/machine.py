@@ -96,6 +96,15 @@ class Machine(NamedTuple):
         return self.vector == LINE and self.cpu == "znver4"
 
     @property
+    def has_half_lines(self) -> bool:
+        """Whether its widest registers are half a cache line: those of x86 with AVX2 and no more.
+
+        >>> machine("znver3").has_half_lines, machine("znver4").has_half_lines
+        (True, False)
+        """
+        return self.vector == LINE // 2 and not self.is_arm
+
+    @property
     def is_arm(self) -> bool:
         """Whether it is of the AArch64 family.
 

@@ -13,7 +13,7 @@ from math import ceil
 
 from relayout.ir.amx import ROWS
 from relayout.kernels.conv.amx import cutting, products_of, registers, runs_of, split
-from relayout.kernels.conv.cost import FACTS, TILES_TRIED, Facts, Known, Model, pieces_of_extent
+from relayout.kernels.conv.cost import TILES_TRIED, Facts, Known, Model, pieces_of_extent
 from relayout.kernels.conv.direct import Block, Direct
 from relayout.kernels.conv.tile import BLOCK
 
@@ -28,7 +28,7 @@ MOST_PIXELS = 3 * ROWS  # of a tile of one vector
 class AmxModel(Model):
     """The same for a plan whose tiles are matrices."""
 
-    def __init__(self, nest: Direct, facts: Facts = FACTS) -> None:
+    def __init__(self, nest: Direct, facts: Facts | None = None) -> None:
         super().__init__(nest, facts)
         _, inner = split(nest.loops, nest.arithmetic)
         self.cut = cutting(inner.extent)

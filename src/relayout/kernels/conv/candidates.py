@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from relayout.kernels.conv.amx_cost import AmxModel
 from relayout.kernels.conv.arithmetic import dots_of
-from relayout.kernels.conv.cost import FACTS, Facts, Model
+from relayout.kernels.conv.cost import Facts, Model, facts_of
 from relayout.kernels.conv.depthwise import Depthwise, depthwise
 from relayout.kernels.conv.depthwise import cycles as alone_of
 from relayout.kernels.conv.depthwise_bytes import depthwise_bytes
@@ -41,7 +41,7 @@ class Candidate(NamedTuple):
 
 
 def candidates(
-    problem: Problem, machine: Machine, threads: int, facts: Facts = FACTS
+    problem: Problem, machine: Machine, threads: int, facts: Facts | None = None
 ) -> tuple[Candidate, ...]:
     """The best few plans, cheapest first; none where there is no kernel.
 
@@ -59,6 +59,7 @@ def candidates(
     >>> 1 < len(found) <= MOST_CANDIDATES, len({str(one) for one in found}) == len(found)
     (True, True)
     """
+    facts = facts_of(machine) if facts is None else facts
     ways = depthwise_bytes, depthwise
     narrow = [found for way in ways for found in way(problem, machine, threads, facts)]
     packing = 0.0 if problem.given is None else problem.weights.nbytes / facts.copy

@@ -29,8 +29,9 @@ from relayout.dtypes import dtype
 from relayout.kernels.conv.direct import Block, Cut, Direct, Group, Place
 from relayout.kernels.conv.geometry import share_inside
 from relayout.kernels.conv.tile import WORD, registers_of
+from relayout.targets.machine import Machine
 
-__all__ = ["FACTS", "TILES_TRIED", "Facts", "Known", "Model", "pieces_of_extent"]
+__all__ = ["FACTS", "TILES_TRIED", "Facts", "Known", "Model", "facts_of", "pieces_of_extent"]
 
 MOST_PIXELS = 28  # pixels of a tile
 LEAST_PIXELS = 4  # pixels of a tile whose turns do all taps of a row
@@ -92,6 +93,23 @@ FACTS = Facts()
 """Fitted to the layers of ResNet-50 on one processor with AVX-512, and not measured on any other; the clock
 is a guess. For another processor they are a starting point, from which the contest goes on."""
 
+HALF_LINES = FACTS._replace(latency=4.4, loads=2.0, load=0.01, call=45.0, near=16.0)
+"""Those of processors whose vectors are half a cache line, fitted to one with AVX2 (Zen 3).
+
+A tile of 12 sums takes 6.0 cycles for a turn with 7 or 8 loads, which cost nothing there, one of 8 sums 4.4;
+and 45 cycles for a call: until the first products are there, and after the branch that ends the loop.
+"""
+
+
+def facts_of(machine: Machine) -> Facts:
+    """What is known of a processor, by the width of its vectors.
+
+    >>> from relayout.targets.machine import machine
+    >>> [facts_of(machine(cpu)).loads for cpu in ("znver3", "znver4")]
+    [2.0, 1.3]
+    """
+    return HALF_LINES if machine.has_half_lines else FACTS
+
 
 class Known:
     """What is asked again for each way to cut the work, of which there may be hundreds.
@@ -118,8 +136,9 @@ def _known(*_: object) -> Known:
 class Model:
     """What a plan costs when it is cut into tiles and tasks in one way or another."""
 
-    def __init__(self, nest: Direct, facts: Facts = FACTS) -> None:
+    def __init__(self, nest: Direct, facts: Facts | None = None) -> None:
         g = nest.geometry
+        facts = facts_of(nest.machine) if facts is None else facts
         self.nest, self.facts = nest, facts
         self.cache = nest.machine.l2
         self.room_for_weights = self.cache * 3 // 4  # bytes of L2, pixels included
