@@ -19,7 +19,10 @@ from relayout.ops import post_ops
 from relayout.ops.functions import ALGORITHMS, Function
 from relayout.primitives import BatchNormalization, Binary, Eltwise, Sum
 from strategies import examples, has_clean_padding, layouts
-from test_values import undefined
+from test_values import can_run, undefined
+
+machine_ = importlib.import_module("relayout.targets.machine")
+tables = importlib.import_module("relayout.kernels.elementwise.bytes")
 
 pytestmark = pytest.mark.skipif(not machine_code(), reason="this host forbids making machine code")
 
@@ -250,6 +253,35 @@ class TestTablesOfBytes:
         piece, few = rl.MemoryDesc((256,), source, "a"), rl.MemoryDesc((256,), target, "a")
         usual = Eltwise(piece, function, few, post_ops=["abs"])(rl.Tensor(piece, buffer[:256].copy()))
         assert (found.buffer == np.resize(usual.buffer, size)).all()
+
+    @pytest.mark.skipif(not can_run("x86-64-v3"), reason="this processor has no AVX2")
+    @pytest.mark.parametrize("size", [1024, 1087, 5000])
+    @pytest.mark.parametrize("types", [("u8", "u8"), ("s8", "u8"), ("u8", "s8"), ("s8", "s8")])
+    @pytest.mark.parametrize("function", ["exp", "relu", "swish", "round", Function("clip", -3, 20)])
+    def test_all_bytes_by_rows_and_bounds(self, size, types, function, monkeypatch):
+        monkeypatch.setattr(machine_, "host", lambda: machine_.machine("x86-64-v3"))
+        self.test_all_bytes(size, types, function)
+
+    @pytest.mark.parametrize("signed", [False, True])
+    @pytest.mark.parametrize("more", [0, 1, 128, 200])
+    @pytest.mark.parametrize(("low", "high"), [(0, 255), (0, 0), (255, 255), (3, 200), (128, 129)])
+    def test_bounds_are_found(self, signed, more, low, high):
+        order = [*range(128, 256), *range(128)] if signed else list(range(256))
+        table = [0] * 256
+        for k, x in enumerate(order):
+            table[x] = (order[min(max(k, low), high)] + more) % 256
+        found = tables.clamp(table)
+        assert found is not None
+        ranks = list(range(128, 256)) + list(range(128)) if found.signed else list(range(256))
+        bounded = [sorted((found.low, x, found.high), key=ranks.index)[1] for x in range(256)]
+        assert [(x + found.more) % 256 for x in bounded] == table
+        table[order[100]] ^= 1
+        assert low == high or not low < 100 < high or tables.clamp(table) is None
+
+    def test_differences_add_up_to_the_table(self):
+        table = np.random.default_rng(0).integers(0, 256, 256).astype(np.uint8)
+        rows = np.frombuffer(tables.differences(table.tobytes()), np.uint8).reshape(2, 8, 16)
+        assert (np.bitwise_xor.accumulate(rows, 1).reshape(256) == table).all()
 
     @pytest.mark.parametrize("format", ["nchw", "nChw16c", "nhwc"])
     @pytest.mark.parametrize("function", ["relu", "exp"])

@@ -20,6 +20,7 @@ from test_values import NEEDS, can_run, undefined
 
 compile_ = importlib.import_module("relayout.jit.compile")
 machine_ = importlib.import_module("relayout.targets.machine")
+pixels_in_lanes = importlib.import_module("relayout.kernels.reduce.pixels_in_lanes")
 separable = importlib.import_module("relayout.kernels.reduce.separable")
 separable_text = importlib.import_module("relayout.kernels.reduce.separable_text")
 window = importlib.import_module("relayout.kernels.reduce.window")
@@ -206,6 +207,46 @@ def test_linear_resampling_is_exact_on_other_processors(cpu, kind):
             made = Resampling(src, "linear", factors=factor)
             assert "in 16 bits" in made.implementation
             assert_exact(made, rl.tensor(extremes(src.dims, kind, channels), "nhwc", kind))
+
+
+@runs_code
+@pytest.mark.parametrize("cpu", [cpu for cpu in NEEDS if can_run(cpu)])
+@examples(20)
+@given(resamplings(), st.integers(0, 99))
+def test_resampling_of_all_formats_is_exact_on_other_processors(cpu, made, seed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine_, "host", lambda: machine_.machine(cpu))
+        x = laid_out(extremes(made.src.dims, made.src.dtype.name, seed), made.src)
+        if "in 16 bits" in made.implementation:
+            assert_resampled(made, x)
+            return
+        exact = np.asarray(made.reference(x), np.float64)
+        assert (np.abs(called(made, x) - exact) <= 0.5 + 1e-4).all()
+
+
+@runs_code
+@pytest.mark.skipif(not can_run("x86-64-v3"), reason="this processor has no AVX2")
+@pytest.mark.parametrize("kind", BYTES)
+@pytest.mark.parametrize("format", ["nchw", "NCHW4"])
+@pytest.mark.parametrize("width", [2, 3, 8, 15, 16, 17, 31, 33, 64, 130, 301])
+def test_pixels_in_lanes(kind, format, width, monkeypatch):
+    """Rows of all lengths, that end with what they are in: nothing is read behind them."""
+    machine = machine_.machine("x86-64-v3")
+    monkeypatch.setattr(machine_, "host", lambda: machine)
+    src = rl.MemoryDesc((1, 4, 6, width), kind, format)
+    x = rl.tensor(extremes(src.dims, kind, width), format, kind)
+    for factor in (2, 4, 0.5, 1.5):
+        made = Resampling(src, "linear", factors=factor)
+        if "in 16 bits" in made.implementation:
+            assert_resampled(made, x)
+    for stride in (1, 2):
+        made = Pooling(src, "average_exclude_padding", 2, stride)
+        found = separable.of_pairs(window.planned(*made.operation.reduction, src, made.dst, made.axes))
+        assert found is not None
+        if format == "nchw":
+            several = made.dst.dims[3] >= pixels_in_lanes.LEAST_RESULTS
+            assert pixels_in_lanes.suits(found, machine) is several
+        assert_exact(made, x)
 
 
 # --- code --------------------------------------------------------------------------------------------------

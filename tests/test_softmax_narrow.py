@@ -73,6 +73,22 @@ def test_powers_of_two_have_as_many_bits_as_is_said(cpu: str, count: int, degree
             assert abs(found[3] - 1) < most
 
 
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("degree", [3, 4])
+def test_powers_of_two_and_a_half(cpu: str, degree: int) -> None:
+    powers = Kernels({"half": lambda b, x: exponential.exp2_and_half(b, x, degree)}, cpu, 16)
+    x = np.linspace(-126.49, 126, 1 << 16, dtype=np.float32)
+    exact = 2.0 ** (x.astype(np.float64) + 0.5)
+    found = powers("half", x)
+    assert (np.abs(found / exact - 1) < exponential.ERROR[degree]).all()
+    assert (found >= 2.0**-126 * (1 - exponential.ERROR[degree])).all()
+    special = np.resize(np.float32([-inf, nan, -1e38, -126.51]), 64)
+    with np.errstate(invalid="ignore"):
+        some = powers("half", special)[:4]
+    assert np.isnan(some[1])
+    assert (some[[0, 2, 3]] == 0).all()
+
+
 # --- softmax -----------------------------------------------------------------------------------------------
 
 SHAPES = [(3, 1), (5, 3), (3, 33), (2, 64), (5, 128), (5, 197), (3, 256), (3, 257), (2, 3, 1000), (2, 4096)]

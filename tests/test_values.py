@@ -258,6 +258,20 @@ def test_a_single_subnormal_number_is_rounded_in_any_place(count):
 
 
 @runs_code
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("count", [8, 16, 32, 64])
+@pytest.mark.parametrize("bits", [0x7F800001, 0xFFFFFFFF])
+def test_a_single_nan_is_made_quiet_in_any_place(cpu, count, bits):
+    """Where no instruction rounds to bf16, vectors are looked through for NaN, of which none is expected."""
+    case = Case(dtype("f32"), dtype("bf16"), count)
+    source = np.full((64, 64), 1.01, np.float32).view(np.uint32)
+    np.fill_diagonal(source, bits)
+    got = Kernels([case], cpu)(case, source.ravel())
+    wanted = convert(source.ravel().view(np.float32), "bf16").view(np.uint16)
+    same_bits(got, wanted, source.ravel(), case.name)
+
+
+@runs_code
 @pytest.mark.parametrize("count", [4, 16, 64])
 def test_a_single_double_that_float_would_take_for_a_middle(count):
     """Next to the middle of two bf16, where rounding to float first would lose the side that it lies on."""

@@ -10,10 +10,16 @@ by less than a hundredth of its last bit. For bf16, which has 8 bits, the third 
 AVX-512 has instructions for both ends: ``vreduceps`` gives ``x - floor(x)``, and ``vscalefps`` multiplies by
 ``2**floor(x)``. So there are five or six instructions for 16 numbers, and none for special cases:
 2**-inf is 0, and NaN stays NaN. Elsewhere the power is made of the bits of an integer.
+
+With registers of 32 bytes each instruction counts twice, so that whoever may have all powers multiplied by
+the root of 2 asks for :func:`exp2_and_half`. Its argument is rounded to the nearest integer by a sum whose
+last bits are the exponent of the power, and there is one bound: a power whose exponent is 0 is the number 0.
+Nine instructions in place of eleven.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from relayout.ir.builder import Builder
@@ -21,7 +27,7 @@ from relayout.ir.types import FLOAT, I16, I32, Value, constant, poison, vector
 from relayout.ir.vectors import cut, join
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["ERROR", "LEAST", "LOG2_E", "exp2", "saturates"]
+__all__ = ["ERROR", "LEAST", "LOG2_E", "exp2", "exp2_and_half", "saturates"]
 
 ERROR: Final = {3: 2.0**-13, 4: 2.0**-18}
 """The largest relative error, by the degree of the polynomial."""
@@ -38,6 +44,15 @@ POLYNOMIALS: Final = {
     ),
 }
 """2**r for r from 0 to 1 with the least relative error, by the degree; the highest power first."""
+
+BETWEEN: Final = {
+    3: (0.07802452147006989, 0.34310394525527954, 0.9804190993309021, 1.414111852645874),
+    4: (
+        *(0.013534167781472206, 0.07907979190349579, 0.3397611975669861, 0.9802222847938538),
+        1.4142125844955444,
+    ),
+}
+"""The same polynomials for 2**(r + 1/2) and r from -1/2 to 1/2."""
 
 REDUCED: Final = "llvm.x86.avx512.mask.reduce.ps.512"
 SCALED: Final = "llvm.x86.avx512.mask.scalef.ps.512"
@@ -69,6 +84,17 @@ def exp2(b: Builder, x: Value, least: float | None = None, degree: int = 4) -> V
     return b.select(b.fcmp("olt", x, least), 0.0, y) if whole and least is not None else y
 
 
+def exp2_and_half(b: Builder, x: Value, degree: int = 4) -> Value:
+    """2**(x + 1/2) for x up to 126, and 0 where that is no normal number of f32; NaN stays NaN.
+
+    The relative error is :data:`ERROR` here, too.
+    """
+    bounded = b.select(b.fcmp("ogt", LEAST - 1, x), LEAST - 1, x)
+    exponent = b.fadd(bounded, ROUNDS_TO_INTEGER + 127)
+    r = b.fsub(bounded, b.fsub(exponent, ROUNDS_TO_INTEGER + 127))
+    return b.fmul(_polynomial(b, r, BETWEEN[degree]), b.real(b.shl(b.bits(exponent), 23)))
+
+
 def saturates(machine: Machine) -> bool:
     """Whether powers above 2**127 become infinity; elsewhere they must not be asked for.
 
@@ -79,8 +105,8 @@ def saturates(machine: Machine) -> bool:
     return machine.vector == LINE and machine.triple.startswith("x86_64")
 
 
-def _polynomial(b: Builder, r: Value, degree: int) -> Value:
-    first, second, *rest = POLYNOMIALS[degree]
+def _polynomial(b: Builder, r: Value, coefficients: Sequence[float]) -> Value:
+    first, second, *rest = coefficients
     y = b.fmuladd(r, first, second)
     for c in rest:
         y = b.fmuladd(y, r, c)
@@ -93,7 +119,7 @@ def _at_once(b: Builder, x: Value, degree: int) -> Value:
     masked = [poison(lanes), constant(I16, -1), constant(I32, CURRENT)]
     for part in cut(b, x, 16):
         r = b.call_value(lanes, REDUCED, part, constant(I32, DOWN), *masked)
-        found.append(b.call_value(lanes, SCALED, _polynomial(b, r, degree), part, *masked))
+        found.append(b.call_value(lanes, SCALED, _polynomial(b, r, POLYNOMIALS[degree]), part, *masked))
     return join(b, found) if x.type.count >= 16 else cut(b, found[0], x.type.count)[0]
 
 
@@ -103,4 +129,4 @@ def _by_bits(b: Builder, x: Value, least: float, degree: int) -> Value:
     bounded = b.select(below, 0.0, x)
     n = b.intrinsic("floor", bounded)
     power = b.real(b.shl(b.bits(b.fadd(n, ROUNDS_TO_INTEGER + 127)), 23))
-    return b.select(below, 0.0, b.fmul(_polynomial(b, b.fsub(bounded, n), degree), power))
+    return b.select(below, 0.0, b.fmul(_polynomial(b, b.fsub(bounded, n), POLYNOMIALS[degree]), power))

@@ -27,9 +27,9 @@ from typing import Final
 from relayout.dtypes import DType, dtype
 from relayout.errors import LayoutError
 from relayout.ir.builder import Builder
-from relayout.ir.conversions import from_f32, to_f32
+from relayout.ir.conversions import flushed, from_f32, to_f32
 from relayout.ir.types import FLOAT, I16, I32, Type, Value, constant, integer, poison, vector
-from relayout.ir.vectors import join, load_pieces, pieces_of, store_pieces
+from relayout.ir.vectors import halves, join, load_pieces, pieces_of, store_pieces
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["INFINITE", "Lanes", "lanes_of"]
@@ -69,6 +69,9 @@ class Lanes:
     pairs : bool
         Whether vectors that fill a register with bf16 hold elements of even number first, then those of odd
         number: see :meth:`load`. For whoever does the same with all lanes, or combines them.
+    upward : bool
+        Whether a bf16 half-way between two may be stored as the upper one where no instruction rounds: for
+        results that are known to less than that. They are in pairs, and of a NaN the lower half is 0.
     """
 
     def __init__(
@@ -81,9 +84,10 @@ class Lanes:
         short: bool = False,
         flushes: bool = False,
         pairs: bool = False,
+        upward: bool = False,
     ) -> None:
         self.b, self.src, self.dst, self.whole, self.short = b, src, dst, whole, short
-        self.flushes, self.pairs = flushes, pairs
+        self.flushes, self.pairs, self.upward = flushes, pairs, upward
         self.ordered, self.smallest = whole and src.name in INFINITE and bool(picks), picks == "lt"
         self.element = integer(src.bits) if whole else I16 if short else FLOAT
         self.most = lanes_of(b.machine, src, whole, short)
@@ -127,7 +131,7 @@ class Lanes:
         first once it is shifted: two instructions for two registers of f32, in place of four that widen.
         """
         valid = count if valid is None else valid
-        if self._in_pairs(count):
+        if self.in_pairs(count):
             return self._paired(pointer, count, valid, filler)
         x = self._loaded(pointer, self.src, count, valid)
         if filler is None or valid == count:
@@ -144,24 +148,40 @@ class Lanes:
         plain, whole = self.whole or self.dst is F32, valid in (None, count)
         past = stream and whole and count * size >= STREAMED
         pieces = pieces_of(0, count if valid is None else valid, 0, size)
-        made = self._as_stored(x) if plain else from_f32(self.b, x, self.dst, self.flushes)
-        if self._in_pairs(count):
+        paired = self.in_pairs(count)
+        if paired and self.upward and not flushed(self.b.machine, count):
+            made, paired = self._put_together(x), False
+        else:
+            made = self._as_stored(x) if plain else from_f32(self.b, x, self.dst, self.flushes)
+        if paired:
             made = self.b.shuffle(made, [k // 2 + k % 2 * (count // 2) for k in range(count)])
         store_pieces(self.b, made, pointer, pieces, min(LINE, count * size) if past else 0, past)
 
-    def _in_pairs(self, count: int) -> bool:
+    def in_pairs(self, count: int) -> bool:
         """Whether vectors of so many elements hold even ones first."""
         return self.pairs and 2 * count == self.b.machine.vector
 
     def _paired(self, pointer: Value, count: int, valid: int, filler: float | None) -> Value:
         """Elements of even number, then those of odd number."""
-        b, halves = self.b, vector(count, I16)
-        raw = load_pieces(b, halves, pointer, pieces_of(0, valid, 0, 2))
-        if filler is not None and valid < count:
-            [bits] = struct.unpack("<hh", struct.pack("<f", filler))[1:]
-            raw = b.shuffle(raw, [k if k < valid else count for k in range(count)], bits)
-        words = b.bitcast(raw, vector(count // 2, I32))
+        b = self.b
+        words = b.bitcast(self.raw(pointer, count, valid, filler), vector(count // 2, I32))
         return b.real(join(b, [b.shl(words, 16), b.and_(words, -0x10000)]))
+
+    def raw(self, pointer: Value, count: int, valid: int, filler: float | None = None) -> Value:
+        """Neighbouring bf16 as the bits that they are; what is not valid holds the filler, or 0."""
+        b, kind = self.b, vector(count, I16)
+        x = load_pieces(b, kind, pointer, pieces_of(0, valid, 0, 2))
+        if filler is None or valid == count:
+            return x
+        [bits] = struct.unpack("<hh", struct.pack("<f", filler))[1:]
+        return b.shuffle(x, [k if k < valid else count for k in range(count)], bits)
+
+    def _put_together(self, x: Value) -> Value:
+        """Elements of even number and those of odd number as bf16, halves rounded up: words of two."""
+        b, count = self.b, x.type.count
+        even, odd = (b.add(b.bits(half), 0x8000) for half in halves(b, x))
+        low, high = (b.bitcast(words, vector(count, I16)) for words in (b.lshr(even, 16), odd))
+        return b.shuffle(low, [k + count * (k % 2) for k in range(count)], high)
 
     def _loaded(self, pointer: Value, kind: DType, count: int, valid: int) -> Value:
         plain = self.whole or kind is F32

@@ -144,27 +144,35 @@ def _functions_of(post_ops: Sequence[PostOp]) -> tuple[Function, ...]:
 @locked
 def window_step(window: Window, source: str, target: str, size: int) -> Step:
     """The kernel of a window as a step."""
-    from relayout.kernels.reduce import pixels, separable
+    from relayout.kernels.reduce import pixels, pixels_in_lanes, separable, sliding
     from relayout.kernels.reduce.window import ENTRY, module
     from relayout.targets.machine import host
 
     shared = separable.of_pairs(window)
-    if shared is None or not pixels.suits(shared, host()):
+    if shared is None or not (pixels.suits(shared, host()) or pixels_in_lanes.suits(shared, host())):
         shared = separable.of_window(window)
     step = separable_step(shared, source, target, size) if shared is not None else None
     if step is not None:
         return step
+    shared = separable.of_window(window, True) if host().vector == 32 else None
+    if shared is not None and sliding.suits(shared, host()):
+        write = sliding.module
+        return kernel_step(
+            ("sliding", shared), sliding.ENTRY, lambda m: write(shared, m), source, target, size
+        )
     return kernel_step(("window", window), ENTRY, lambda m: module(window, m), source, target, size)
 
 
 @locked
 def separable_step(made: Separable, source: str, target: str, size: int) -> Step | None:
     """The kernel of bytes in two steps as a step; None where none suits them."""
-    from relayout.kernels.reduce import pictures, pixels, planes, separable_text, sliding
+    from relayout.kernels.reduce import pictures, pixels, pixels_in_lanes, planes, separable_text, sliding
     from relayout.targets.machine import host
 
     if pixels.suits(made, host()):
         key, entry, write = "pixels", pixels.ENTRY, pixels.module
+    elif pixels_in_lanes.suits(made, host()):
+        key, entry, write = "pixels in lanes", pixels_in_lanes.ENTRY, pixels_in_lanes.module
     elif pictures.suits(made, host()):
         key, entry, write = "pictures", pictures.ENTRY, pictures.module
     elif planes.suits(made, host()):

@@ -18,6 +18,7 @@ from relayout.primitives.program import Program
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from relayout.dtypes import DType
     from relayout.ops.expressions import Expression
     from relayout.ops.post_ops import PostOp
 
@@ -132,7 +133,16 @@ def _by_table(
     note: str,
 ) -> Program | None:
     """The program of a function of bytes, by a table; None where there is none, or it isn't worth making."""
-    from relayout.kernels.elementwise.bytes import ENTRY, LEAST, TABLE, module, suits
+    from relayout.kernels.elementwise.bytes import (
+        ENTRY,
+        LEAST,
+        TABLE,
+        by_rows,
+        clamp,
+        differences,
+        module,
+        suits,
+    )
     from relayout.runtime.thresholds import streams
     from relayout.targets.machine import host
     from relayout.tensor import address, aligned
@@ -144,6 +154,9 @@ def _by_table(
         return None
     if dst.layout.offset0 or dst.required_bytes != size or (dst.layout.has_padding and not keeps_zero):
         return None
+    rows = by_rows(machine)
+    if rows and expression.cheap and clamp(_guessed(dst.dtype, src.dtype, expression, numbers)) is None:
+        return None
     one = row_major((TABLE,))
     index, table = aligned(TABLE), aligned(TABLE)
     index[:] = np.arange(TABLE)
@@ -154,10 +167,28 @@ def _by_table(
     if made is None:
         return None
     made({name: address(index), target: address(table)}, 1)
+    bounds = clamp(table.tolist()) if rows else None
+    if rows and bounds is None and expression.cheap:
+        return None
+    if rows:
+        kept = bounds.operands if bounds is not None else differences(table.tobytes())
+        table[: len(kept)] = np.frombuffer(kept, np.uint8)
     stream = streams(machine, 2 * size)
-    kernel = kernel_of(("bytes", size, stream), ENTRY, lambda machine: module(size, machine, stream))
+    what = ("bytes", size, stream, *(() if bounds is None else (bounds.signed,)))
+    kernel = kernel_of(what, ENTRY, lambda machine: module(size, machine, stream, bounds))
     known = f"{target}: table"
     return Program((moving_step(kernel, name, target, known, 2 * size),), {}, {known: table}, note=note)
+
+
+def _guessed(dst: DType, src: DType, expression: Expression, numbers: Sequence[float]) -> Sequence[int]:
+    """What becomes of each byte, by the definition: for a guess, since a kernel may differ in a last bit."""
+    from relayout.convert import convert
+
+    every = np.arange(256, dtype=np.uint8).view(src.numpy)
+    kind = expression.operands[0]
+    given = convert(every, kind) if kind != "bool" else every.view(np.uint8) != 0
+    found = expression.definition(given, *(np.float32(x) for x in numbers))
+    return bytes(convert(np.asarray(found), dst).view(np.uint8))
 
 
 def _read_by(

@@ -7,6 +7,7 @@
 ``separable``         averages and linear resampling of bytes in integers: the numbers of all such kernels
 ``separable_text``    such a kernel: columns first, then rows
 ``pixels``            linear resampling of bytes where pixels are neighbours: gathered and multiplied as bytes
+``pixels_in_lanes``   the same where instructions gather bytes within lanes of 16
 ``planes``            averages of bytes over pictures that are one piece of memory
 ``pictures``          the same in small windows: sums of columns slide over the picture in registers
 ``sliding``           averages of bytes in small windows: sums of columns slide along a row in registers

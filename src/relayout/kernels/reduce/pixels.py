@@ -35,7 +35,7 @@ from relayout.kernels.reduce.separable import MOST_BLOCKS, Separable
 from relayout.loops.nest import Loop, Nest
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["ENTRY", "module", "suits"]
+__all__ = ["ENTRY", "Pictures", "module", "suits", "tables", "weighs"]
 
 ENTRY = "pixels"
 ROWS, BETWEEN, STEPS = "rows", "between", "steps"  # the names of tables
@@ -71,10 +71,15 @@ def suits(made: Separable, machine: Machine) -> bool:
     """Whether the processor has the instructions, and a register holds the neighbours of 32 results."""
     if not (machine.permutes(8) and made.columns and 0 < len(made.blocks) <= MOST_BLOCKS):
         return False
+    return weighs(made) and all(bool(_steps(made, block)) for block in made.blocks)
+
+
+def weighs(made: Separable) -> bool:
+    """Whether ``vpmaddubsw`` takes the weights along a row."""
     weights = [weight for row in made.columns for _, weight in row]
-    if max(weights) > LARGEST_WEIGHT or max(sum(w for _, w in row) for row in made.columns) > LARGEST_SUM:
-        return False
-    return all(bool(_steps(made, block)) for block in made.blocks)
+    return (
+        max(weights) <= LARGEST_WEIGHT and max(sum(w for _, w in row) for row in made.columns) <= LARGEST_SUM
+    )
 
 
 def _steps(made: Separable, block: Nest) -> list[_Step]:
@@ -123,16 +128,21 @@ def _starts(out: int) -> list[int]:
 
 def module(made: Separable, machine: Machine) -> str:
     """The text of the kernel: the function :data:`ENTRY`, and its tables."""
-    step, pairs = made.height.src, _pairs(made)
-    between = [n for (one, two), first, end in pairs for n in (one * step, two * step, first, end)]
-    weights = [weight * TWICE for row in made.rows for _, weight in row]
-    texts = [table(BETWEEN, between), table(ROWS, weights)]
+    texts, pairs = tables(made)
     f = kernel(ENTRY, machine)
     for k, block in enumerate(made.blocks):
         steps, name = _steps(made, block), f"{STEPS}{k}"
         texts.append(_table(name, steps))
-        _Block(f, made, block, steps, name).write(len(pairs))
+        _Block(f, made, block, steps, name).write(pairs)
     return "".join([*texts, f.text()])
+
+
+def tables(made: Separable) -> tuple[list[str], int]:
+    """The texts of the tables that say between which rows results lie; and the pairs of rows."""
+    step, pairs = made.height.src, _pairs(made)
+    between = [n for (one, two), first, end in pairs for n in (one * step, two * step, first, end)]
+    weights = [weight * TWICE for row in made.rows for _, weight in row]
+    return [table(BETWEEN, between), table(ROWS, weights)], len(pairs)
 
 
 def _pairs(made: Separable) -> list[tuple[tuple[int, int], int, int]]:
@@ -153,16 +163,23 @@ def _table(name: str, steps: list[_Step]) -> str:
     return table(name, [*words, *(step.base for step in steps)])
 
 
-class _Block:
-    """Writes the loops of one block."""
+class Pictures:
+    """Writes the loops of one block: pictures, and pairs of rows of them."""
 
-    def __init__(self, b: Function, made: Separable, block: Nest, steps: list[_Step], name: str) -> None:
-        self.b, self.made, self.block, self.steps = b, made, block, steps
-        self.table = Value(f"@{name}", PTR)
+    register = LINE
+    """Bytes of a row that are loaded at once, at least."""
+
+    def __init__(self, b: Function, made: Separable, block: Nest) -> None:
+        self.b, self.made, self.block = b, made, block
         self.signed = made.kind.is_signed
         self.shifts = made.whole & (made.whole - 1) == 0  # whether quotients are shifts
         self.size = made.width.size * block.length
-        self.rooms = [b.alloca(LINE, LINE) for _ in "12"] if self.size < LINE else []
+        short = self.size < self.register
+        self.rooms = [b.alloca(self.register, self.register) for _ in "12"] if short else []
+
+    def results(self, dst: Value, rows: list[Value], first: Value, end: Value) -> None:
+        """The results between two rows of the source, from one row of results to before another."""
+        raise NotImplementedError
 
     def write(self, pairs: int) -> None:
         """All tasks: the results between some pairs of rows."""
@@ -182,12 +199,47 @@ class _Block:
 
     def _between(self, src: Value, dst: Value, pair: Value) -> None:
         """The results between two rows of the source."""
-        b, steps, each = self.b, self.steps, 2 * LINE
+        b = self.b
         entry = b.gep(Value(f"@{BETWEEN}", PTR), pair, 32)
         one, two, first, end = (b.load(I64, b.gep(entry, 8 * k)) for k in range(4))
         rows = [b.gep(src, one), b.gep(src, two)]
         if self.rooms:
             rows = [self._readable(row, room) for row, room in zip(rows, self.rooms, strict=True)]
+        self.results(dst, rows, first, end)
+
+    def _readable(self, row: Value, room: Value) -> Value:
+        """Where a register of a short row may be loaded: there, or a copy if the source ends too soon."""
+        b, size = self.b, self.size
+        loops = sum((loop.extent - 1) * max(0, loop.src) for loop in self.block.around)
+        height = self.made.height
+        end = self.block.src + loops + (height.size - 1) * max(0, height.src) + size
+        left = b.sub(b.add(b.ptrtoint(b.arguments[0]), end), b.ptrtoint(row))
+        short = b.icmp("slt", left, self.register)
+
+        def copied() -> None:
+            kind = vector(self.register, I8)
+            loaded = load_pieces(b, kind, row, pieces_of(0, size, 0, 1), rest=poison(kind))
+            b.store(loaded, room, self.register)
+
+        b.when(short, copied)
+        return b.select(short, room, row)
+
+    def weights(self, row: Value) -> list[Value]:
+        """Those of two rows in a row of results, twice in 32 bits each; none where they are 1."""
+        b, entry = self.b, self.b.gep(Value(f"@{ROWS}", PTR), row, 16)
+        return [b.load(I32, b.gep(entry, 8 * k), 8) for k in (0, 1)] if self.made.weighted else []
+
+
+class _Block(Pictures):
+    """The results of one block, by permutations of 64 bytes."""
+
+    def __init__(self, b: Function, made: Separable, block: Nest, steps: list[_Step], name: str) -> None:
+        super().__init__(b, made, block)
+        self.steps, self.table = steps, Value(f"@{name}", PTR)
+
+    def results(self, dst: Value, rows: list[Value], first: Value, end: Value) -> None:
+        """The results between two rows of the source, from one row of results to before another."""
+        b, steps, each = self.b, self.steps, 2 * LINE
         if len(steps) <= HELD:
             sums = [
                 [self._sums(b.gep(row, step.base), b.gep(self.table, each * k)) for row in rows]
@@ -209,21 +261,6 @@ class _Block:
 
         b.loop(0, len(steps), SEVERAL, turn)
 
-    def _readable(self, row: Value, room: Value) -> Value:
-        """Where a register of a short row may be loaded: there, or a copy if the source ends too soon."""
-        b, size = self.b, self.size
-        loops = sum((loop.extent - 1) * max(0, loop.src) for loop in self.block.around)
-        height = self.made.height
-        end = self.block.src + loops + (height.size - 1) * max(0, height.src) + size
-        left = b.sub(b.add(b.ptrtoint(b.arguments[0]), end), b.ptrtoint(row))
-        short = b.icmp("slt", left, LINE)
-
-        def copied() -> None:
-            b.store(load_pieces(b, BYTES, row, pieces_of(0, size, 0, 1), rest=poison(BYTES)), room, LINE)
-
-        b.when(short, copied)
-        return b.select(short, room, row)
-
     def _sums(self, row: Value, entry: Value) -> Value:
         """The neighbours of 32 results along a row, with weights."""
         b = self.b
@@ -236,9 +273,7 @@ class _Block:
     ) -> None:
         """Some results of a row, between two rows of sums; two steps at once where they are neighbours."""
         b, to = self.b, self.b.gep(dst, row, self.made.height.dst)
-        entry = b.gep(Value(f"@{ROWS}", PTR), row, 16)
-        numbers = [b.load(I32, b.gep(entry, 8 * k), 8) for k in (0, 1)] if self.made.weighted else []
-        weights = [b.bitcast(b.splat(number, RESULTS // 2), WORDS) for number in numbers]
+        weights = [b.bitcast(b.splat(number, RESULTS // 2), WORDS) for number in self.weights(row)]
         every = []
         for pair in sums:
             one, two = (b.mul(x, by) for x, by in zip(pair, weights, strict=True)) if weights else pair

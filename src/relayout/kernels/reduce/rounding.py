@@ -13,7 +13,7 @@ is less than ``2**(16 + s)`` (Granlund and Montgomery). :func:`divisor` sees to 
 rounded otherwise than the exact quotient is. It finds numbers for all divisors up to 185, and for most up to
 256.
 
-AVX-512's ``vpmulhrsw`` multiplies and rounds at once, ``n * f + 2**14 >> 15``. With ``f`` next to
+x86's ``vpmulhrsw`` multiplies and rounds at once, ``n * f + 2**14 >> 15``. With ``f`` next to
 ``2**15 / d`` that is one instruction for odd divisors, which have no ties. For even ones a factor that is too
 large rounds ties up, and one that is too small rounds them down; nothing else depends on which it is. So the
 second is taken where the first made an odd number: three instructions. :func:`nearest` finds such factors for
@@ -56,7 +56,7 @@ MOST = 255  # the largest element
 WORD = 1 << 16
 NUMBERS = 4  # of a divisor in a table
 ONE = 1 << 15  # what vpmulhrsw takes for 1
-ROUNDED = "llvm.x86.avx512.pmul.hr.sw.512"
+ROUNDED = {64: "llvm.x86.avx512.pmul.hr.sw.512", 32: "llvm.x86.avx2.pmul.hr.sw"}  # by bytes of a register
 
 
 class Divisor(NamedTuple):
@@ -168,9 +168,10 @@ def nearest(d: int) -> Nearest | None:
 
 
 def rounded(b: Builder, n: Value, down: Value, up: Value) -> Value:
-    """Sums divided and rounded, of 32 words that are below 2**15, with the factors of each lane."""
-    low = b.call_value(n.type, ROUNDED, n, down)
+    """Sums divided and rounded, of a register of words below 2**15, with the factors of each lane."""
+    name = ROUNDED[n.type.bytes]
+    low = b.call_value(n.type, name, n, down)
     if down == up:
         return low
     odd = b.icmp("ne", b.and_(low, 1), constant(n.type, 0))
-    return b.select(odd, b.call_value(n.type, ROUNDED, n, up), low)
+    return b.select(odd, b.call_value(n.type, name, n, up), low)

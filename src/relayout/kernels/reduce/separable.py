@@ -108,8 +108,10 @@ class Separable:
         return len(self.rows[0]) <= MOST_ROWS
 
 
-def of_window(window: Window) -> Separable | None:
+def of_window(window: Window, apart: bool = False) -> Separable | None:
     """Averages of bytes whose windows overlap; None for others. Which kernel suits them is another question.
+
+    With ``apart`` windows need not overlap.
 
     >>> from relayout.kernels.reduce.window import planned
     >>> from relayout.layout.descriptor import MemoryDesc
@@ -120,7 +122,8 @@ def of_window(window: Window) -> Separable | None:
     """
     depth, height, width = window.axes
     single = depth.size == depth.out == depth.kernel == 1 and not depth.front
-    if not window.rounds or not single or width.kernel <= width.stride or height.out > MOST_RESULTS:
+    overlaps = apart or width.kernel > width.stride
+    if not window.rounds or not single or not overlaps or height.out > MOST_RESULTS:
         return None
     rows = []
     for output in range(height.out):

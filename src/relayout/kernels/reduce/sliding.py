@@ -7,6 +7,8 @@ a row of results, and nothing but elements is read, and nothing but results is w
     pixel 1       b c d            a letter: the sum of a column of three elements, 64 of them in a register
     pixel 2         c d e
 
+(Registers of 64 bytes are described here. Those of 32 do the same, with half as many elements.)
+
 What a register holds depends on how many bytes of a pixel are neighbours:
 
 *whole pixels* of 64 bytes and more (``nhwc``)
@@ -48,10 +50,11 @@ __all__ = ["BYTES", "ENTRY", "LANES", "WORDS", "Block", "Row", "Sums", "module",
 ENTRY = "sliding"
 ROWS = "rows"  # the name of a table
 LANES = LINE // 2  # words of a register
+LEAST = 32  # bytes of a register
 MOST_TAPS = 7  # of a window along an axis
 MOST_ENDS = 16  # results of a row that have code of their own
 MOST_VARIANTS = 4  # numbers of rows that are elements
-CARRIED = 16  # registers of columns that slide
+CARRIED = {64: 16, 32: 8}  # registers of columns that slide, by their bytes: half of all there are
 TASK = 1 << 12  # bytes of results that a task has, if a row is shorter
 BYTES, WORDS = vector(LINE, I8), vector(LANES, I16)
 
@@ -61,14 +64,14 @@ Sums = tuple[Value, Value]
 
 def suits(made: Separable, machine: Machine) -> bool:
     """Whether the processor has the instructions, and rows are as described above."""
-    x86 = machine.vector == LINE and machine.triple.startswith("x86_64")
+    x86 = machine.vector >= LEAST and machine.triple.startswith("x86_64")
     if not x86 or made.columns or made.weighted or not made.divisor:
         return False
     if not 0 < len(made.blocks) <= MOST_BLOCKS or max(len(made.rows[0]), made.width.kernel) > MOST_TAPS:
         return False
     if made.width.dilation != 1 or 0 in _counts(made) or len(set(_counts(made))) > MOST_VARIANTS:
         return False
-    rows = [Row(made, block) for block in made.blocks]
+    rows = [Row(made, block, machine.vector) for block in made.blocks]
     return all(row.suits for row in rows)
 
 
@@ -80,24 +83,24 @@ def _counts(made: Separable) -> list[int]:
 class Row:
     """A row of results, cut into registers, which are numbered along it; and the registers it is made of."""
 
-    def __init__(self, made: Separable, block: Nest) -> None:
-        self.made, self.block = made, block
+    def __init__(self, made: Separable, block: Nest, wide: int = LINE) -> None:
+        self.made, self.block, self.wide = made, block, wide  # bytes of a register
         self.taps = [len(made.width.taps(pixel)) for pixel in range(made.width.out)]
 
     @property
     def whole(self) -> bool:
         """Whether a register is a part of one pixel: then a number is that of a pixel."""
-        return self.block.length >= LINE
+        return self.block.length >= self.wide
 
     @property
     def src(self) -> int:
         """Bytes from one register of the source to the next."""
-        return self.made.width.src if self.whole else LINE
+        return self.made.width.src if self.whole else self.wide
 
     @property
     def dst(self) -> int:
         """The same of results."""
-        return self.made.width.dst if self.whole else LINE
+        return self.made.width.dst if self.whole else self.wide
 
     @property
     def size(self) -> int:
@@ -108,7 +111,7 @@ class Row:
     def registers(self) -> int:
         """Those of results."""
         x = self.made.width
-        return x.out if self.whole else -(-x.out * self.block.length // LINE)
+        return x.out if self.whole else -(-x.out * self.block.length // self.wide)
 
     @property
     def step(self) -> int:
@@ -130,8 +133,8 @@ class Row:
     def has(self, number: int) -> int:
         """How many bytes a register of the source has."""
         if self.whole:
-            return LINE if 0 <= number < self.made.width.size else 0
-        return max(0, min(LINE, self.size - number * LINE)) if number >= 0 else 0
+            return self.wide if 0 <= number < self.made.width.size else 0
+        return max(0, min(self.wide, self.size - number * self.wide)) if number >= 0 else 0
 
     def needed(self, number: int) -> list[int]:
         """The registers that a register of results is made of."""
@@ -141,8 +144,8 @@ class Row:
         """For each byte of a register of results how many columns of its window are elements."""
         each, last = self.block.length, self.made.width.out - 1
         if self.whole:
-            return [self.taps[number]] * LINE
-        return [self.taps[min(last, (number * LINE + k) // each)] for k in range(LINE)]
+            return [self.taps[number]] * self.wide
+        return [self.taps[min(last, (number * self.wide + k) // each)] for k in range(self.wide)]
 
     @cached_property
     def inside(self) -> range:
@@ -152,10 +155,10 @@ class Row:
         """
         if not self.whole and self.registers <= MOST_ENDS:
             return range(0)
-        full = [self.made.width.kernel] * LINE
+        full = [self.made.width.kernel] * self.wide
 
         def plain(number: int) -> bool:
-            return all(self.has(n) == LINE for n in self.needed(number)) and self.columns(number) == full
+            return all(self.has(n) == self.wide for n in self.needed(number)) and self.columns(number) == full
 
         first = next((k for k in range(self.registers) if plain(k)), None)
         if first is None:
@@ -167,9 +170,9 @@ class Row:
     def suits(self) -> bool:
         """Whether there is code for such rows."""
         x, each = self.made.width, self.block.length
-        if not self.whole and ((x.src, x.dst, x.stride) != (each, each, 1) or self.size < LINE):
+        if not self.whole and ((x.src, x.dst, x.stride) != (each, each, 1) or self.size < self.wide):
             return False
-        if not self.whole and max(map(abs, self.distances)) > LINE:
+        if not self.whole and max(map(abs, self.distances)) > self.wide:
             return False
         if len(self.inside) == 1 or self.registers - len(self.inside) > MOST_ENDS:
             return False
@@ -186,7 +189,7 @@ def module(made: Separable, machine: Machine) -> str:
         numbers += [min(place for place, _ in row if place >= 0) * step, count]
     f = kernel(ENTRY, machine)
     for block in made.blocks:
-        Block(f, Row(made, block)).write()
+        Block(f, Row(made, block, machine.vector)).write()
     return table(ROWS, numbers) + f.text()
 
 
@@ -194,7 +197,9 @@ class Block:
     """Writes the loops of one block."""
 
     def __init__(self, b: Function, row: Row) -> None:
-        self.b, self.row, self.made, self.block = b, row, row.made, row.block
+        self.b, self.row, self.made, self.block, self.wide = b, row, row.made, row.block, row.wide
+        self.lanes = row.wide // 2  # words of a register
+        self.bytes, self.words = vector(row.wide, I8), vector(self.lanes, I16)
         self.signed = self.made.kind.is_signed
         self.odd = not row.whole and any(d % 2 for d in row.distances)
         self.rows = len(self.made.rows[0])  # of the windows of a row of results that are elements
@@ -208,9 +213,9 @@ class Block:
     def parts(self) -> Cover:
         """The registers of a pixel: so many of them slide at once."""
         if not self.row.whole:
-            return Cover(LINE, (0,), LINE, 1)
+            return Cover(self.wide, (0,), self.wide, 1)
         slides = max(1, len(self.row.reach) - self.row.step)
-        return cover(self.block.length, LINE, max(1, CARRIED // (2 * slides)))
+        return cover(self.block.length, self.wide, max(1, CARRIED[self.wide] // (2 * slides)))
 
     def write(self) -> None:
         """All tasks: some rows of results."""
@@ -280,7 +285,7 @@ class Block:
         def turn(i: Value, given: list[Value]) -> list[Value]:
             columns = self._apart(given)
             first = b.add(b.mul(i, row.step), row.reach[-1] - new + 1)
-            columns += [self._columns(rows, b.add(first, k), LINE) for k in range(new)]
+            columns += [self._columns(rows, b.add(first, k), self.wide) for k in range(new)]
             self._results(dst, i, columns)
             return self._flat(columns[new:])
 
@@ -308,15 +313,15 @@ class Block:
             words: list[Value] = []
             for tap, row in enumerate(rows if count else ()):
                 at = b.gep(b.gep(row, number, self.row.src), place)
-                if count < LINE:
-                    rest = constant(BYTES, self.pad ^ (128 if self.signed else 0))
-                    x = load_pieces(b, BYTES, at, pieces_of(0, count, 0, 1), rest=rest)
-                    words.append(b.bitcast(x, WORDS))
+                if count < self.wide:
+                    rest = constant(self.bytes, self.pad ^ (128 if self.signed else 0))
+                    x = load_pieces(b, self.bytes, at, pieces_of(0, count, 0, 1), rest=rest)
+                    words.append(b.bitcast(x, self.words))
                 else:
                     words.append(self._words(at, tap, number))
             if not words:
-                pad = constant(WORDS, self.pad * len(rows))
-                found.append((pad if self.odd else constant(WORDS, self.pad * len(rows) * 257), pad))
+                pad = constant(self.words, self.pad * len(rows))
+                found.append((pad if self.odd else constant(self.words, self.pad * len(rows) * 257), pad))
                 continue
             words = [b.xor(x, -0x7F80) if self.signed else x for x in words]
             both, odd = self._sum(words), self._sum([b.lshr(x, 8) for x in words])
@@ -325,7 +330,7 @@ class Block:
 
     def _words(self, at: Value, tap: int, number: Value) -> Value:
         """A register of a row of the columns, a tap of the window, as words."""
-        return self.b.load(WORDS, at, 1)
+        return self.b.load(self.words, at, 1)
 
     def _sum(self, given: Sequence[Value]) -> Value:
         total, *others = given
@@ -340,7 +345,7 @@ class Block:
     ) -> None:
         """A register of results of each part; ``end``: its number, if it is at an end of the row."""
         b, row, made = self.b, self.row, self.made
-        along = [made.width.kernel] * LINE if end is None else row.columns(end)
+        along = [made.width.kernel] * self.wide if end is None else row.columns(end)
         for part, place in enumerate(self.parts.offsets):
             one = [several[part] for several in columns]
             if self.odd:
@@ -354,8 +359,8 @@ class Block:
             if end is None or row.whole:
                 b.store(words, to, 1)
             else:
-                left = min(LINE, made.width.out * self.block.length - end * LINE)
-                store_pieces(b, b.bitcast(words, BYTES), to, pieces_of(0, left, 0, 1))
+                left = min(self.wide, made.width.out * self.block.length - end * self.wide)
+                store_pieces(b, b.bitcast(words, self.bytes), to, pieces_of(0, left, 0, 1))
 
     def _moved(self, columns: Sequence[Sums], words: int) -> Sums:
         """The columns so many words further, of those of neighbouring registers."""
@@ -368,7 +373,7 @@ class Block:
         if not words:
             return registers[own]
         first = own if words > 0 else own - 1
-        picks = [k + words - (first - own) * LANES for k in range(LANES)]
+        picks = [k + words - (first - own) * self.lanes for k in range(self.lanes)]
         return self.b.shuffle(registers[first], picks, registers[first + 1])
 
     def _crossed(self, columns: Sequence[Sums], parity: int) -> list[tuple[int, Value]]:
@@ -383,16 +388,15 @@ class Block:
         pads = self.pad * (len(made.rows[0]) - self.rows) * made.width.kernel
         found = []
         for n, parity in ((even, 0), (odd, 1)):
-            counts = along[parity::2] if made.divisor == "elements" else [0] * LANES
+            counts = along[parity::2] if made.divisor == "elements" else [0] * self.lanes
             by = [nearest(self.rows * count if count else made.taps) for count in counts]
             down, up = (self._lanes([one[k] for one in by if one is not None]) for k in (0, 1))
             found.append(rounded(b, b.add(n, pads), down, up))
         words = b.or_(found[0], b.shl(found[1], 8))
         return b.xor(words, -0x7F80) if self.signed else words
 
-    @staticmethod
-    def _lanes(numbers: Sequence[int]) -> Value:
+    def _lanes(self, numbers: Sequence[int]) -> Value:
         """A number for each lane."""
         if len(set(numbers)) == 1:
-            return constant(WORDS, numbers[0])
-        return Value(f"<{', '.join(f'i16 {number}' for number in numbers)}>", WORDS)
+            return constant(self.words, numbers[0])
+        return Value(f"<{', '.join(f'i16 {number}' for number in numbers)}>", self.words)

@@ -38,8 +38,16 @@ too, and below 2**120 nothing has overflowed; NaN is neither. A row with another
 That saves reading, two comparisons and the wait for a maximum. (For f16, which ends at 2**-24, nothing is
 added, and 2**-64 is enough.)
 
-A register of 32 bf16 is two of f32, elements of even number and those of odd number
+A register of bf16 is two of f32, elements of even number and those of odd number
 (:class:`relayout.ir.lanes.Lanes`), since it does not matter which lane is whose.
+
+**With registers of 32 bytes** nothing saturates, so that bounds would cost what a maximum does. Largest bf16
+are found among their bits, 16 in a register: the largest of them as integers if one is not below 0, else the
+smallest. All powers are multiplied by one number that makes the exponential shorter
+(:func:`relayout.ir.exponential.exp2_and_half`), and by another for which sums are 1 at most, so that no
+quotient is subnormal. No
+instruction rounds to bf16 there: halves are rounded up, an addition in place of seven instructions, since the
+exponential is not exact to that anyway.
 
 Special values need no code: an infinite maximum makes NaN of ``x - m``, and a NaN anywhere makes the sum NaN.
 So a row of -inf alone is NaN, as in PyTorch; -inf among numbers is 0. Guarded, what is NaN is stored as 0.
@@ -55,10 +63,10 @@ from relayout.dtypes import DType, dtype
 from relayout.ir import math as functions
 from relayout.ir.builder import Function
 from relayout.ir.conversions import flushed
-from relayout.ir.exponential import LOG2_E, exp2, saturates
+from relayout.ir.exponential import LOG2_E, exp2, exp2_and_half, saturates
 from relayout.ir.kernel import kernel
 from relayout.ir.lanes import Lanes, lanes_of
-from relayout.ir.types import Value
+from relayout.ir.types import I16, I32, Value, constant, vector
 from relayout.kernels.reduce.rows import Lines, Rows, Values, Visit, lines, rows
 from relayout.layout.descriptor import MemoryDesc
 from relayout.records import dataclass
@@ -110,9 +118,15 @@ class SoftmaxPlan:
         lanes, row = lanes_of(machine, self.src), self.rows.size
         packed = any(self.rows.packing(block, k * lanes) for block in self.rows.blocks for k in (1, 2))
         holds = self.short and not packed and self.rows.longest == row <= HELD * lanes
-        if self.short and not packed and self.dst is BF16 and row > lanes and flushed(machine, lanes):
+        rounds = flushed(machine, lanes) or (_halves(machine) and self.src is BF16)
+        if self.short and not packed and self.dst is BF16 and row > lanes and rounds:
             lanes *= 2
         return lanes, -(-row // lanes) if holds else 0
+
+
+def _halves(machine: Machine) -> bool:
+    """Whether registers have 32 bytes: two of f32 for one of bf16, and no instruction that rounds to that."""
+    return machine.vector == 32 and machine.fuses and not machine.is_arm
 
 
 def planned(
@@ -148,7 +162,9 @@ class _Passes:
         self.b, self.made, self.lines = f, made, found
         run = made.rows.longest == made.rows.size
         pairs = made.src is BF16 is made.dst and not made.log and found.along and run
-        self.v = Lanes(f, made.src, made.dst, flushes=True, pairs=pairs)
+        self.scaled = made.short and _halves(f.machine)
+        self.v = Lanes(f, made.src, made.dst, flushes=True, pairs=pairs, upward=self.scaled)
+        self.among_bits = self.scaled and self.v.in_pairs(found.count)
         self.stores = made.dst is F32 and not made.log
         self.holds = holds
         self.held: dict[int, Value] = {}  # what is known of the elements of each slot
@@ -200,11 +216,33 @@ class _Passes:
                 self.held[at.slot] = x
             return [v.larger(x, given[0])]
 
-        first = [[v.constant(float("-inf"), n)] for _ in range(found.slots)]
-        visited = found.visit(at, first, largest)
-        most = found.combined(visited, lambda one, other: [v.larger(one[0], other[0])], self._subtracted)
+        if self.among_bits:
+            most = self._among_bits(at)
+        else:
+            first = [[v.constant(float("-inf"), n)] for _ in range(found.slots)]
+            visited = found.visit(at, first, largest)
+            most = found.combined(visited, lambda one, other: [v.larger(one[0], other[0])], self._subtracted)
         factors = found.combined(self._sums(at, most), self._together, self._factor)
         self._written(at, most, factors, lambda y: b.select(b.fcmp("ord", y, y), y, 0.0))
+
+    def _among_bits(self, at: Values) -> list[Values]:
+        """The largest bf16 of each row, found among integers; NaN with a sign may be passed over."""
+        b, v, n, found = self.b, self.v, self.lines.count, self.lines
+        lowest = constant(vector(n, I16), 0xFF80 - 0x10000)  # the bits of -inf
+
+        def both(one: Values, other: Values) -> Values:
+            return [b.intrinsic(name, x, y) for name, x, y in zip(("smax", "smin"), one, other, strict=True)]
+
+        def visited(at: Visit, given: Values) -> Values:
+            x = v.raw(at.at[0], n, at.valid, float("-inf"))
+            return both(given, [x, x])
+
+        def real(given: Values) -> Values:
+            largest, smallest = given
+            bits = b.select(b.icmp("slt", largest, 0), smallest, largest)
+            return self._subtracted([b.real(b.shl(b.zext(bits, I32), 16))])
+
+        return found.combined(found.visit(at, [[lowest, lowest]] * found.slots, visited), both, real)
 
     def _sums(self, at: Values, most: list[Values]) -> list[Values]:
         """The second pass: sums of exponentials, which are kept where there is room."""
@@ -279,7 +317,18 @@ class _Passes:
         by = self.v.constant(LOG2_E, most.type.count)
         if self.made.src is BF16:
             by = b.select(b.fcmp("ogt", b.intrinsic("fabs", most), FAR), 1.0, by)
-        return [b.fneg(b.fmul(most, by)), by]
+        least = b.fneg(b.fmul(most, by))
+        return [b.fadd(least, self._lowered) if self.scaled else least, by]
+
+    @property
+    def _degree(self) -> int:
+        """That of the polynomial of a short exponential."""
+        return 3 if self.made.dst is BF16 else 4
+
+    @property
+    def _lowered(self) -> float:
+        """What is added to all exponents of a row: its sum is 1 at most then, so no result is subnormal."""
+        return -0.5 - math.log2(max(1, self.made.rows.size))
 
     def _exponential(self, x: Value, given: Values) -> Value:
         """exp(x - most), in which what the difference was rounded by is put right.
@@ -288,10 +337,15 @@ class _Passes:
         would become subnormal. Rounded to bf16 by an instruction, that is 0 anyway; f16 has no such numbers.
         """
         b = self.b
+        if self.scaled:
+            if len(given) > 1:
+                return exp2_and_half(b, b.fmuladd(x, given[1], given[0]), self._degree)
+            argument = b.fmuladd(b.fsub(x, given[0]), LOG2_E, self._lowered)
+            return exp2_and_half(b, argument, self._degree)
         if self.made.short:
             folded = len(given) > 1
             argument = b.fmuladd(x, given[1], given[0]) if folded else b.fmul(b.fsub(x, given[0]), LOG2_E)
-            return exp2(b, argument, None if self._flushes else self.least, 3 if self.made.dst is BF16 else 4)
+            return exp2(b, argument, None if self._flushes else self.least, self._degree)
         d, error = self._exact(b.fsub, x, given[0])
         gone = b.fcmp("ole", d, self.nothing_below)
         d, error = b.select(gone, 0.0, d), b.select(gone, 0.0, error)
