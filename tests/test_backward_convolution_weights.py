@@ -227,7 +227,7 @@ def test_what_chunks_read_is_prefetched(text, kernel, stride, channels, size):
         made = made_for(src, weights, text, strides=stride, padding=kernel // 2)
         [plan, *_] = [way.plan for way in ways(made._as_gradient(made.descs)) if way.plan.ahead]
     assert plan.chunks > 3
-    log = np.zeros(1 << 20, np.int64)  # how many there are, and each
+    log = np.zeros(1 << 22, np.int64)  # how many there are, and each
     called, given = "call void @llvm.prefetch.p0(", f"inttoptr (i64 {address(log)} to ptr)"
     module = gradient_module(plan)
     assert called in module

@@ -75,6 +75,9 @@ class Facts(NamedTuple):
     """Bytes a cycle of a source from the L2 cache; the hardware prefetcher hides most of it."""
     source: float = 24.0
     """Bytes a cycle of a source that is read in place for the first time, likewise."""
+    jumps: float = 24.0
+    """The same from beyond the L2 cache, of a filter of one tap whose channels lie in blocks:
+    no prefetcher follows from block to block."""
     far: float = 6.0
     """Bytes a cycle of weights from the L3 cache or from memory."""
     shown: float = 0.2
@@ -93,11 +96,15 @@ FACTS = Facts()
 """Fitted to the layers of ResNet-50 on one processor with AVX-512, and not measured on any other; the clock
 is a guess. For another processor they are a starting point, from which the contest goes on."""
 
-HALF_LINES = FACTS._replace(latency=4.4, loads=2.0, load=0.01, call=45.0, near=16.0)
+HALF_LINES = FACTS._replace(
+    latency=4.4, loads=2.0, load=0.01, call=45.0, near=16.0, jumps=1.0, ways=7, conflict=15.0
+)
 """Those of processors whose vectors are half a cache line, fitted to one with AVX2 (Zen 3).
 
 A tile of 12 sums takes 6.0 cycles for a turn with 7 or 8 loads, which cost nothing there, one of 8 sums 4.4;
-and 45 cycles for a call: until the first products are there, and after the branch that ends the loop.
+and 45 cycles for a call: until the first products are there, and after the branch that ends the loop. What
+comes from its L3 cache, block by block, comes a line at a time. More pixels in one set than its 8 ways hold
+beside a line of weights, and each of them comes from the L2 cache in each turn.
 """
 
 
@@ -153,6 +160,9 @@ class Model:
         vector = nest.machine.vector // WORD * nest.arithmetic.depth * dtype(nest.weights_type).bits // 8
         self.vector = 0 if nest.spread else vector
         self.pixel = g.groups * g.inputs * nest.arithmetic.element  # bytes that are read of it
+        parts = any(outer.src != inner.src * inner.extent for outer, inner in pairwise(nest.loops))
+        jumps = parts and g.taps == 1 and nest.source_bytes * g.batch > self.cache
+        self.brings = facts.jumps if jumps else facts.source  # bytes of the source a cycle
         self.result = g.groups * g.outputs * WORD
         self._largest: dict[int, float] = {}
         self._known = self._remembered()
@@ -323,7 +333,7 @@ class Model:
         nest, packing = self.nest, self.nest.packing
         packed = (nest.packed_columns, nest.pitch) if nest.packs else ()
         return (
-            *(packed, nest.unpacks, nest.result_pitch, self.weights_bytes),
+            *(packed, nest.unpacks, nest.result_pitch, self.weights_bytes, self.brings),
             *(tuple([dim.extent for dim in nest.dims]), packing and (packing.size, packing.by_tasks)),
             tuple([nest.kinds[place.kind].vectors for place in nest.places]),
         )
@@ -355,7 +365,7 @@ class Model:
         if touched > self.cache // 2:
             sums *= 1 + facts.spilled
         copied = facts.copy / (1 + 4 * (packed + unpacked) / self.cache)
-        brought = packed / copied if packed else source / facts.source / min(chunks, g.groups)
+        brought = packed / copied if packed else source / self.brings / min(chunks, g.groups)
         largest = self.largest(chunks) if threads > 1 else 1 / chunks
         task = (sums + unpacked / copied) * largest + brought + facts.task
         tasks = self._images * ceil(self.height / rows) * ceil(self.width / columns)  # of a chunk

@@ -90,7 +90,7 @@ def planned(
         return ()
     spread = is_spread(geometry, lanes)
     row = ceil(geometry.outputs / lanes)
-    vectors = ceil(row / ceil(row / (registers_of(machine) // 8)))
+    vectors = ceil(row / ceil(row / _most_vectors(machine)))
     together = row_of(geometry) if spread or vectors == 1 else None
     if together is not None and _room(together, geometry, machine) < 1:
         together = None
@@ -230,6 +230,15 @@ def _room(row: Row, geometry: Geometry, machine: Machine) -> int:
     return (registers - row.depth - 2) // taps
 
 
+def _most_vectors(machine: Machine) -> int:
+    """Vectors of outputs of a tile.
+
+    A vector of input channels is cut into tiles. With 8 of them and 16 registers these have 4 each, and of 2
+    vectors 8 sums, which wait for themselves; of 3 vectors 12.
+    """
+    return 3 if machine.has_half_lines else registers_of(machine) // 8
+
+
 # -- blocks of outputs, and tiles of inputs -----------------------------------------------------------------
 
 
@@ -290,9 +299,10 @@ def _tiles(problem: _Problem, source: Side, gathers: bool) -> _Blocks | None:
     """Blocks of output channels of each group, and its input channels a few at a time."""
     geometry, machine, lanes, per = problem.geometry, problem.machine, problem.lanes, problem.geometry.outputs
     row = ceil(per / lanes)
-    blocks = ceil(row / (registers_of(machine) // 8))
+    blocks = ceil(row / _most_vectors(machine))
     vectors = ceil(row / blocks)
-    most = (registers_of(machine) - vectors - 2) // vectors if vectors > 1 else registers_of(machine) - 6
+    spare = 1 if machine.has_half_lines else 2
+    most = (registers_of(machine) - vectors - spare) // vectors if vectors > 1 else registers_of(machine) - 6
     if problem.row is not None:
         most = _room(problem.row, geometry, machine)
     each = gathers and geometry.groups > 1  # packed for each group

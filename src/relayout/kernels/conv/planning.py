@@ -74,9 +74,10 @@ def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
     if pitch % (FACTS.apart // 8) == 0:
         pitch += LINE
     ways = []
-    if src.dtype.name == arithmetic.operand and not _collides(source, geometry, arithmetic):
+    collides = _collides(source, geometry, arithmetic)
+    if src.dtype.name == arithmetic.operand and (machine.has_half_lines or not collides):
         ways += [False] * (_direct_loops(source, geometry, arithmetic, found, lanes, spread) is not None)
-    if not (ways and geometry.inside):
+    if collides or not (ways and geometry.inside):
         ways += [True] * (_packed_loops(geometry, arithmetic, found, pitch, 0, spread) is not None)
     size = dst.dtype.bits // 8
     columns = geometry.kernel[2]
