@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 import relayout as rl
 from fences import output_of
 from relayout import LayoutError, MemoryDesc
-from relayout.kernels.conv import arithmetic, candidates, geometry, planning, weights
+from relayout.kernels.conv import arithmetic, candidates, cost, geometry, planning, weights
 from relayout.kernels.conv import module as text
 from relayout.kernels.conv.epilogue import Epilogue
 from relayout.kernels.conv.tile import lanes_of, pieces_of
@@ -720,6 +720,20 @@ def test_plans_fit_the_processor_and_cover_the_output(data):
     n, d, rows, columns = (dim.extent for dim in nest.dims)
     assert nest.tasks == n * d * ceil(rows / nest.rows) * ceil(columns / nest.columns) * nest.chunks
     assert 1 <= nest.chunks <= len(nest.places)
+
+
+@pytest.mark.parametrize("cpu", LEVELS)
+def test_shares_of_the_weights_fit_a_small_cache(cpu):
+    """Where sixteenths of the weights are too large for the L2 cache, smaller shares are tried."""
+    machine = x86(cpu)[0]._replace(l2=1 << 18)
+    sides = desc((600, 768), "ab"), desc((768, 3072), "Ba16b"), desc((600, 3072), "ab")
+    shape, how = geometry.Geometry.of_matrices(600, 768, 3072, 1), arithmetic.FLOATS
+    filters = sides[1].permute_axes((1, 0))
+    for nest in planning.nests(planning.Problem(sides[0], filters, sides[2], shape, how, False), machine, 1):
+        model = cost.Model(nest)
+        most = max(cut.chunks for cut in model.cuts(1))
+        assert most > 16, cpu
+        assert model.weights_bytes / most <= machine.l2 / 2 or most == len(nest.places), cpu
 
 
 def test_weights_that_the_tile_cannot_read_are_left_to_a_reorder():

@@ -37,6 +37,7 @@ MOST_PIXELS = 28  # pixels of a tile
 LEAST_PIXELS = 4  # pixels of a tile whose turns do all taps of a row
 LANE_BYTES = 16  # a shuffle within a lane is one instruction; across lanes it needs a pattern in a register
 MOST_SHARES = 4096  # parts that rows are cut into: tasks for any number of threads
+FEW_CHUNKS = 4, 8, 16  # shares of the groups that are tried where weights don't fit the L2 cache
 TILES_TRIED = 2  # best shapes of tiles, each of which is combined with all cuts into tasks
 
 
@@ -296,7 +297,7 @@ class Model:
         chunks = {1}
         if not nest.unpacks:
             chunks |= set(range(1, 2 * threads + 1)) if threads > 1 else set()
-            chunks |= {4, 8, 16} if self.weights_bytes > self.room_for_weights else set()
+            chunks |= {*FEW_CHUNKS, *self.near()} if self.weights_bytes > self.room_for_weights else set()
         for block in self.blocks():
             wide, tall = block.columns, block.rows
             across = {width}
@@ -309,6 +310,16 @@ class Model:
                     for share in sorted(chunks):
                         if share <= len(nest.places):
                             yield Cut(block, rows, columns, share)
+
+    def near(self) -> set[int]:
+        """Shares of the groups so small that the weights of one fill half or a quarter of the L2 cache.
+
+        They stay there from task to task, while a source that is larger than the cache goes by; without
+        them it would come again from beyond the cache for each group.
+        """
+        most = len(self.nest.places)  # each has one group at least
+        shares = {min(most, ceil(self.weights_bytes / (self.cache // part))) for part in (2, 4)}
+        return {share for share in shares if share > FEW_CHUNKS[-1]}
 
     def largest(self, chunks: int) -> float:
         """The share of the vectors that the largest of so many shares of the groups has."""
