@@ -121,6 +121,24 @@ def test_whole_numbers_are_exact(bits: int) -> None:
     np.testing.assert_array_equal(found.numpy(), (x @ (codes.astype(F32) - (1 << (bits - 1))).T) * F32(0.5))
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("block", [32, 128, 8])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_extremes_are_exact(bits: int, block: int, sign: int) -> None:
+    """All limbs -128 (or 127) times the largest weights: sums of 16 bits on the way hold them."""
+    limb = -128 if sign < 0 else 127
+    q = limb + 256 * limb + 65536 * (limb // 4)  # 2**21 and more, so that all chunks have the exponent 0
+    x = np.full((3, 256), q / 2**22, F32)
+    codes = np.full((40, 256), (1 << bits) - 1, np.uint8)
+    weights = rl.MemoryDesc((40, 256), f"u{bits}", "ab")
+    made = MatmulNBits(rl.MemoryDesc((3, 256), "f32", "ab"), weights, block=block)
+    scale = np.full((40, 256 // block), 0.5, F32)
+    found = made(rl.tensor(x), rl.tensor(codes, "ab", f"u{bits}"), rl.tensor(scale, made.scale.tag))
+    exact = 256 * ((1 << bits - 1) - 1) * 0.5 * q / 2**22
+    rounding = 2.0**-23 * abs(exact)  # of sums of chunks, in f32
+    assert np.abs(found.numpy() - exact).max() <= 2 * (256 // min(block, 128)) * rounding
+
+
 @pytest.mark.parametrize("cpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "host"])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("limbs", [1, LIMBS])

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from relayout.ir.builder import Builder
 from relayout.ir.types import BFLOAT, FLOAT, I8, I16, I32, Type, Value, integer, vector
 
-__all__ = ["INSTRUCTIONS", "added_pairs", "declared", "dot", "pair_products"]
+__all__ = ["INSTRUCTIONS", "added_pairs", "byte_products", "declared", "dot", "pair_products"]
 
 
 class Instruction(NamedTuple):
@@ -76,6 +76,9 @@ PAIR_PRODUCTS = {
     16: "llvm.x86.avx512.pmaddw.d.512",
 }
 """Products of pairs of s16, added up: what every x86 processor has, by the number of sums."""
+
+BYTE_PRODUCTS = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}
+"""Products of pairs of bytes, added up in s16, by the words of a register."""
 
 
 def declared(instruction: str, lanes: int) -> str:
@@ -137,6 +140,19 @@ def pair_products(b: Builder, x: Value, y: Value) -> Value:
     lanes = pairs.count // 2
     x, y = b.bitcast(x, pairs), b.bitcast(y, pairs)
     return b.call_value(vector(lanes, I32), PAIR_PRODUCTS[lanes], x, y)
+
+
+def byte_products(b: Builder, x: Value, y: Value) -> Value:
+    """The two products of neighbouring bytes, and their sum, in each half of a word, on x86 from AVX2 on.
+
+    Those of ``x`` are unsigned, those of ``y`` signed. A sum that s16 can't hold is saturated: who calls this
+    knows that there is none.
+    """
+    lanes = x.type.bits * x.type.count // 32
+    bytes_ = vector(4 * lanes, I8)
+    return b.call_value(
+        vector(2 * lanes, I16), BYTE_PRODUCTS[lanes], b.bitcast(x, bytes_), b.bitcast(y, bytes_)
+    )
 
 
 def added_pairs(b: Builder, total: Value, x: Value, y: Value) -> Value:

@@ -89,6 +89,24 @@ def store_pieces(
         b.store(part, b.gep(pointer, piece.offset), align, nontemporal)
 
 
+def merged(pieces: Sequence[Piece], size: int) -> list[Piece]:
+    """The same pieces, of elements of so many bytes, with equal neighbours that go on in memory as one.
+
+    >>> merged([Piece(0, 8, 0), Piece(8, 8, 8), Piece(16, 8, 64), Piece(24, 4, 72)], 1)
+    [Piece(lane=0, lanes=16, offset=0), Piece(lane=16, lanes=8, offset=64), Piece(lane=24, lanes=4, offset=72)]
+    """
+    found: list[Piece] = []
+    for piece in pieces:
+        found.append(piece)
+        while len(found) > 1:
+            one, two = found[-2:]
+            on = one.lane + one.lanes == two.lane and one.offset + one.lanes * size == two.offset
+            if not on or one.lanes != two.lanes:
+                break
+            found[-2:] = [one._replace(lanes=2 * one.lanes)]
+    return found
+
+
 def cut(b: Builder, x: Value, width: int) -> list[Value]:
     """A vector as vectors of ``width`` elements; a shorter one is filled up with anything."""
     count = x.type.count

@@ -4,20 +4,25 @@ One operand holds weights, unsigned; the other one limbs of the source, signed. 
 
     vpdpbusd      AVX512-VNNI, AVX-VNNI     four products of u8 and s8, added to s32 in one instruction
     sdot          AArch64 with dotprod      the same of s8, so of weights of 4 bits alone
+    vpmaddubsw    AVX2 without them         pairs of u8 and s8, added in s16, then widened: weights of 4 bits
     pmaddwd       x86 without them          pairs of s16: even bytes and odd ones, widened
     anything      elsewhere                 byte by byte, in s32
 
-``vpmaddubsw`` is not among them: it saturates the sum of two products at 16 bits.
+``vpmaddubsw`` saturates the sum of two products at 16 bits. Of weights of 4 bits it is 2 * 15 * 128 at most,
+an eighth of what s16 holds: nothing saturates, and eight such sums are added up before they are widened.
+Weights of 8 bits reach twice what s16 holds, so they are widened first.
 """
 
 from __future__ import annotations
 
 from relayout.ir import dots
 from relayout.ir.builder import Builder
-from relayout.ir.types import I16, Value, vector
+from relayout.ir.types import I16, Value, constant, vector
 from relayout.targets.machine import Machine
 
-__all__ = ["by_zero", "declared", "dot", "has_dots"]
+__all__ = ["MOST_IN_S16", "added_bytes", "by_zero", "declared", "dot", "has_bytes", "has_dots", "widened"]
+
+MOST_IN_S16 = 8  # sums of two products, 2 * 15 * 128 at most, whose sum s16 holds
 
 
 def has_dots(machine: Machine) -> bool:
@@ -57,6 +62,30 @@ def dot(b: Builder, sums: Value, codes: Value, limbs: Value, bits: int) -> Value
         limb = b.ashr(b.shl(limbs, 24 - 8 * k), 24)
         sums = b.add(sums, b.mul(weight, limb))
     return sums
+
+
+def has_bytes(machine: Machine, bits: int) -> bool:
+    """Whether products are added up in s16 first: :func:`added_bytes`.
+
+    >>> from relayout.targets.machine import machine
+    >>> [has_bytes(machine(cpu), bits) for cpu in ("x86-64-v3", "znver4") for bits in (4, 8)]
+    [True, False, False, False]
+    """
+    return machine.vector >= 32 and not machine.is_arm and bits == 4 and not has_dots(machine)
+
+
+def added_bytes(b: Builder, pairs: Value | None, codes: Value, limbs: Value) -> Value:
+    """Weights of 4 bits times limbs: two products of a lane added to each half of it, in s16.
+
+    That fits :data:`MOST_IN_S16` times, and then :func:`widened` has to follow.
+    """
+    made = dots.byte_products(b, codes, limbs)
+    return made if pairs is None else b.add(pairs, made)
+
+
+def widened(b: Builder, sums: Value, pairs: Value) -> Value:
+    """Both halves of a lane added to what it holds."""
+    return b.add(sums, dots.pair_products(b, pairs, constant(pairs.type, 1)))
 
 
 def by_zero(b: Builder, points: Value, sums: Value) -> Value:

@@ -35,7 +35,15 @@ from relayout.ir.conversions import from_f32, to_f32
 from relayout.ir.kernel import kernel, tasks
 from relayout.ir.types import FLOAT, I8, I32, I64, PTR, Value, constant, integer, vector
 from relayout.ir.vectors import pieces_of, store_pieces
-from relayout.kernels.blockwise.dots import by_zero, declared, dot
+from relayout.kernels.blockwise.dots import (
+    MOST_IN_S16,
+    added_bytes,
+    by_zero,
+    declared,
+    dot,
+    has_bytes,
+    widened,
+)
 from relayout.kernels.blockwise.plan import Plan
 from relayout.kernels.conv.tile import registers_of
 
@@ -71,6 +79,7 @@ class _Writer:
         self.plan = plan
         self.b: Function = kernel(PRODUCT, plan.machine)
         self.sum, self.whole = vector(plan.lanes, FLOAT), vector(plan.lanes, I32)
+        self.pairs: dict[int, Value] = {}  # sums in s16 that are yet to be added, by the number of their sum
 
     def text(self) -> str:
         b, plan = self.b, self.plan
@@ -214,6 +223,10 @@ class _Writer:
                 if self.streams and not number and not first:
                     b.prefetch(b.gep(weights[0], AHEAD), NEAR)
                 self.word(words, first, sources, number * plan.word, found)
+            if self.pairs and (2 * number % MOST_IN_S16 == MOST_IN_S16 - 2 or number == count - 1):
+                for at, pairs in self.pairs.items():
+                    found[at] = widened(b, found[at], pairs)
+                self.pairs.clear()
         return found
 
     def word(
@@ -227,12 +240,16 @@ class _Writer:
                 [b.and_(x, LOWER) for x in words],
                 [b.and_(b.lshr(x, 4), LOWER) for x in words],
             ]
+        narrow = has_bytes(plan.machine, plan.bits)
         for half, codes in enumerate(halves):
             for k, (source, limb) in enumerate((x, n) for x in sources for n in range(plan.limbs)):
                 x = self.everywhere(b.gep(source, limb * plan.chunk + place + 4 * half))
                 for register, each in enumerate(codes, first):
                     at = register * len(sources) * plan.limbs + k
-                    found[at] = dot(b, found[at], each, x, plan.bits)
+                    if narrow:
+                        self.pairs[at] = added_bytes(b, self.pairs.get(at), each, x)
+                    else:
+                        found[at] = dot(b, found[at], each, x, plan.bits)
 
     @property
     def streams(self) -> bool:

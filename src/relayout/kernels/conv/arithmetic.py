@@ -21,8 +21,8 @@ sums of integers are exact:
 * The instruction takes its first operand as unsigned. A source of s8 is therefore shifted by 128 as it is
   loaded, one XOR with 0x80, and 128 times the sum of the weights is taken off the result. That is what a zero
   point of 128 would ask for, so both are one number, :attr:`Arithmetic.shift`; see :mod:`.offsets`.
-* The line of few is for groups of few channels, which have no pairs: all sums stay below 2**24, up to which
-  f32 has every integer.
+* The line of few is for sums that stay below 2**24, up to which f32 has every integer. Groups of few channels
+  have no pairs. Others take pairs all the same where these are faster: in registers of 256 bits.
 
 Groups whose channels don't come out even share no step: what is multiplied at once is of one group. Those
 that f32 can't add up, or that have zero points, are packed with as many zeros behind each group as complete
@@ -213,9 +213,22 @@ def arithmetic_of(
 
 def _plain(largest: int, geometry: Geometry, machine: Machine, zeros: Zeros) -> Arithmetic | None:
     """What multiplies bytes, whose sums have such a magnitude, without instructions that are made for it."""
-    if largest < EXACT and (is_spread(geometry, machine.vector // 4) or not zeros):
+    spread = is_spread(geometry, machine.vector // 4)
+    fits = largest < EXACT and (spread or not zeros)  # sums in f32
+    paired = geometry.groups == 1 or geometry.inputs % 2 == 0
+    if fits and (spread or not paired or geometry.inputs == 1 or not _pairs_gain(machine)):
         return FLOATS
-    return PAIRS if geometry.groups == 1 or geometry.inputs % 2 == 0 else None
+    return PAIRS if paired else None
+
+
+def _pairs_gain(machine: Machine) -> bool:
+    """Whether products of pairs, and their sums, take less time than as many in f32.
+
+    A processor of 256 bits adds words on more ports than it multiplies floats on: four and two (Zen 3), or
+    three and two (Haswell to Skylake), so that a product of two pairs of 16 bits and its sum take no longer
+    than one fused multiply-add, and do twice as much. In 512 bits all ports do all three, which is a draw.
+    """
+    return machine.vector == 32 and not machine.is_arm
 
 
 def without_dots(

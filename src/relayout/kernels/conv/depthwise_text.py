@@ -30,7 +30,7 @@ from relayout.dtypes import dtype
 from relayout.ir.builder import Function
 from relayout.ir.conversions import to_f32
 from relayout.ir.types import FLOAT, I32, I64, PTR, Type, Value, constant, integer, vector
-from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
+from relayout.ir.vectors import load_pieces, pieces_of
 from relayout.kernels.conv.depthwise import COLUMNS_HELD, Depthwise, Kind
 from relayout.kernels.conv.epilogue import Epilogue, Writer
 from relayout.kernels.conv.geometry import Span
@@ -97,9 +97,7 @@ class DepthwiseTile(_Lanes):
 
         order = ("plane", "row", "turn") if plan.turns_in_rows else ("turn", "plane", "row")
         sums = self.loops(order, b["src"], weights, [self.outside()] * self.span.pixels)
-        for pixel, place in enumerate(self.dst):
-            x = epilogue(b, sums[pixel], pixel, 0)
-            store_pieces(b, x, b.gep(b["dst"], place), self.kind.stores)
+        epilogue.store(b, [(x, pixel, 0) for pixel, x in enumerate(sums)])
         return b.text()
 
     def outside(self) -> Value:

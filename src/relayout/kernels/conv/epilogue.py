@@ -36,7 +36,7 @@ from relayout.errors import LayoutError
 from relayout.ir.builder import Builder, Function
 from relayout.ir.conversions import from_f32, to_f32
 from relayout.ir.types import FLOAT, I32, PTR, Type, Value, integer, vector
-from relayout.ir.vectors import Piece, load_pieces, pieces_of
+from relayout.ir.vectors import Piece, join, load_pieces, merged, pieces_of, store_pieces
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.tile import Tile, lanes_of
 from relayout.layout.descriptor import MemoryDesc
@@ -231,15 +231,55 @@ class Writer:
 
     def __call__(self, b: Function, x: Value, pixel: int, number: int) -> Value:
         """The vector to store, in storage form, of a vector of sums."""
-        lanes = self.lanes
-        x = (self._whole if self.whole else self._real)(b, x, pixel, number)
-        channels = self.channels[number]
+        if self.whole:
+            x = self._whole(b, x, pixel, number)
+        else:
+            x = from_f32(b, self._real(b, x, pixel, number), self.target)
+        return b.bits(self._without_padding(b, x, number))
+
+    @property
+    def together(self) -> int:
+        """How many vectors are narrowed at once: as many as fill a register of 256 bits of x86.
+
+        AVX2 has no instruction that narrows one register, only packs of two, whose results lie in another
+        order. Four of 8 sums are 32 bytes by three packs and one permutation. One by itself takes as many.
+        """
+        narrow = self.target.name in ("s8", "u8", "bf16")
+        packs = self.machine.vector == 32 and not self.machine.is_arm and not self.whole
+        return 32 // self.target.bits if narrow and packs else 1
+
+    def store(self, b: Function, sums: Sequence[tuple[Value, int, int]]) -> None:
+        """Store vectors of sums, given with the numbers of their pixels and of their vectors."""
+        several = self.together
+        for first in range(0, len(sums), several):
+            here = sums[first : first + several]
+            if len(here) == 1:
+                x, pixel, number = here[0]
+                to = b.gep(b["dst"], self.tile.dst[pixel])
+                store_pieces(b, self(b, x, pixel, number), to, self.tile.pieces[number])
+                continue
+            made = [
+                self._without_padding(b, self._real(b, x, pixel, number), number) for x, pixel, number in here
+            ]
+            made += made[-1:] * (several - len(made))
+            pieces = [
+                piece._replace(lane=piece.lane + k * self.lanes, offset=piece.offset + self.tile.dst[pixel])
+                for k, (_, pixel, number) in enumerate(here)
+                for piece in self.tile.pieces[number]
+            ]
+            stored = from_f32(b, join(b, made), self.target)
+            store_pieces(b, stored, b["dst"], merged(pieces, self.target.bits // 8))
+
+    def _without_padding(self, b: Function, x: Value, number: int) -> Value:
+        """Zeros in place of what is stored in lanes that are no channels."""
+        lanes, channels = self.lanes, self.channels[number]
         stored = (
             k for piece in self.tile.pieces[number] for k in range(piece.lane, piece.lane + piece.lanes)
         )
         if any(channels[lane] < 0 for lane in stored):
-            x = b.shuffle(x, [lanes if channel < 0 else lane for lane, channel in enumerate(channels)], 0)
-        return b.bits(x)
+            picks = [lanes if channel < 0 else lane for lane, channel in enumerate(channels)]
+            x = b.shuffle(x, picks, 0.0 if x.type.element is FLOAT else 0)
+        return x
 
     def _whole(self, b: Function, x: Value, pixel: int, number: int) -> Value:
         """Integers, and never anything else; where sums are f32 these are small enough to be exact."""
@@ -248,7 +288,7 @@ class Writer:
         return b.intrinsic("sadd.sat", x, self._operand(b, "bias", number)) if self.how.bias else x
 
     def _real(self, b: Function, x: Value, pixel: int, number: int) -> Value:
-        """By way of f32."""
+        """What is rounded to the type of the destination, in f32."""
         if self.integers:
             x = b.sitofp(x, FLOAT)
         if self.how.scale:
@@ -267,7 +307,7 @@ class Writer:
                 x = operation(b, op.algorithm, x, self._other(b, next(operands), pixel, number))
             else:
                 x = op.emit(b, x)
-        return from_f32(b, x, self.target)
+        return x
 
     def _operand(self, b: Function, name: str, number: int) -> Value:
         """The scales or the biases of a vector, loaded once for all pixels."""

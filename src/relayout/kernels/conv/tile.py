@@ -39,10 +39,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import chain, product
 from math import ceil, prod
+from typing import Protocol
 
 from relayout.ir.builder import Function
 from relayout.ir.types import I1, I32, I64, PTR, Value, constant
-from relayout.ir.vectors import Piece, load_pieces, pieces_of, store_pieces
+from relayout.ir.vectors import Piece, load_pieces, pieces_of
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.dot import Dot
 from relayout.loops.nest import Loop
@@ -187,8 +188,14 @@ def registers_of(machine: Machine) -> int:
     return 32 if machine.vector == 64 or machine.is_arm else 16
 
 
-Emit = Callable[[Function, Value, int, int], Value]
-"""From the function, a vector of sums, and the numbers of its pixel and its vector to what is stored."""
+class Emit(Protocol):
+    """What becomes of sums."""
+
+    def __call__(self, b: Function, x: Value, pixel: int, number: int, /) -> Value:
+        """What is stored of a vector of sums, of the numbers of its pixel and its vector."""
+
+    def store(self, b: Function, sums: Sequence[tuple[Value, int, int]], /) -> None:
+        """Store such vectors, behind ``dst``, each with the numbers of its pixel and its vector."""
 
 
 def tile_function(name: str, tile: Tile, machine: Machine, extra: Sequence[str], epilogue: Emit) -> str:
@@ -234,9 +241,7 @@ class _Writer:
             made = self.by_element(b.gep(b["src"], forth), b.gep(b["weights"], on), list(made), count)
         made = self.centred(made) if tile.centred else made
         sums = iter(self.apart(made) if tile.arithmetic.paired else made)
-        for p, place in enumerate(tile.dst):
-            for v, pieces in enumerate(tile.pieces):
-                store_pieces(b, epilogue(b, next(sums), p, v), b.gep(b["dst"], place), pieces)
+        epilogue.store(b, [(next(sums), p, v) for p in range(len(tile.dst)) for v in range(len(tile.pieces))])
         return b.text()
 
     def first_row(self) -> Value:
