@@ -255,8 +255,8 @@ class Writer:
             here = sums[first : first + several]
             if len(here) == 1:
                 x, pixel, number = here[0]
-                to = b.gep(b["dst"], self.tile.dst[pixel])
-                store_pieces(b, self(b, x, pixel, number), to, self.tile.pieces[number])
+                x = self(b, x, pixel, number)
+                store_pieces(b, x, b.gep(b["dst"], self.tile.dst[pixel]), self.tile.pieces[number])
                 continue
             made = [
                 self._without_padding(b, self._real(b, x, pixel, number), number) for x, pixel, number in here
