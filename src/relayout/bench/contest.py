@@ -161,6 +161,17 @@ class Contestant:
         """Ask it for something besides; whether it could."""
         return "refused" not in self._asked(what)
 
+    def turns(self, to: Mapping[str, Any]) -> None:
+        """Let it go on with another setting of its network; what it says of it is told from then on.
+
+        Parameters
+        ----------
+        to : mapping
+            What is to be as it says there: ``batch``, ``threads``, ``outputs``.
+        """
+        self.rests, self.told = True, self._asked(f"turn {json.dumps(to)}")
+        self.refused = self.told.get("refused", "")
+
     def close(self) -> None:
         """End the process."""
         if self._process.poll() is None:
@@ -254,10 +265,10 @@ def taking_part(entry: Entry, peers: Sequence[str]) -> list[str]:
     return [name for name in (*able, *others) if name not in (module, real)]
 
 
-def timed(result: Any, taking: dict[str, Contestant], rounds: int, seconds: float) -> None:
+def timed(result: Any, taking: dict[str, Contestant], rounds: int, seconds: float, least: int = 1) -> None:
     """Time all in turns: seconds, ratios to ours, and whether others disturbed, into the result."""
     load = Load(lambda: sum(one.spent for one in taking.values()))
-    samples = in_rounds(taking, rounds, seconds, 1, [OURS] if OURS in taking else [])
+    samples = in_rounds(taking, rounds, seconds, 1, [OURS] if OURS in taking else [], least)
     result.disturbed = disturbed(result.threads, load.others()) or not rest(taking)
     told = figures(samples, OURS if OURS in taking else next(iter(taking)))
     result.seconds, result.behind = told["seconds"], told["ratios"] if OURS in taking else {}

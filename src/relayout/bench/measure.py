@@ -249,22 +249,24 @@ def in_rounds(
     seconds: float,
     threads: int,
     needed: Sequence[str] = (COPY, OURS),
+    least: int = 1,
 ) -> dict[str, list[float]]:
     """The times of each, by round; those of whoever drops out are fewer.
 
-    There are no further rounds when one of the needed has used up its share of the seconds. Each round begins
+    There are no further rounds when one of the needed has used up its share of the seconds, but in any case
+    the ``least`` number of rounds, in which all take part. Each round begins
     with another one, since whoever comes behind the same neighbour every time has its heat and its caches.
     """
     samples: dict[str, list[float]] = {name: [] for name in contestants}
     spent = dict.fromkeys(contestants, 0.0)
     share = seconds / len(contestants)
     for turn in range(rounds):
-        if turn and any(spent[name] > share for name in needed):
+        if turn >= least and any(spent[name] > share for name in needed):
             break
         first = turn % len(contestants)
         order = list(contestants.items())
         for name, watch in order[first:] + order[:first]:
-            if name not in needed and spent[name] > share:
+            if turn >= least and name not in needed and spent[name] > share:
                 continue
             if threads > 1:
                 settle()

@@ -77,12 +77,16 @@ class StepEntry:
 
 @dataclass(frozen=True)
 class ModuleEntry:
-    """A module of PyTorch to be measured: a network of the zoo, which each contestant builds for itself."""
+    """A module of PyTorch to be measured: a network of the zoo, which each contestant builds for itself.
+
+    ``most`` is the largest batch of all settings that a process will go through, if it goes through several.
+    """
 
     network: str
     inputs: Path
     batch: int
     threads: int
+    most: int = 0
     makers: str = "relayout.bench.backends"
 
 

@@ -1,17 +1,18 @@
 """Modules of PyTorch in turns: eager in both formats, ``torch.compile`` with its own back end and with ours.
 
 Everybody has a process (:mod:`relayout.bench.contest`) and builds the same network
-(:mod:`relayout.bench.backends`). A figure is the median of ratios of rounds, and outputs are compared with
-those of eager PyTorch.
+(:mod:`relayout.bench.backends`), once for all batches and numbers of threads. A figure is the median of
+ratios of rounds, and outputs are compared with those of eager PyTorch.
 
 What compiling takes is the time of the first call: with empty caches on disk, and again in another process
-with what the first has left there. PyTorch's own back end takes a minute for that, so it is measured once for
-each network and contestant, in the first entry, where each process starts alone. In all further entries of
-the network processes start side by side and share a cache with those of other networks, as a user's do.
+with what the first has left there. PyTorch's own back end takes half a minute for that, so it is measured
+once for each network and contestant, in the first entry, where each process starts alone. For all further
+entries of the network contestants compile side by side.
 """
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import math
 import tempfile
@@ -44,6 +45,10 @@ LAST = "PyTorch channels_last"
 COMPILED = ("torch.compile", "torch.compile frozen")
 CONTESTANTS = (OURS, EAGER, LAST, *COMPILED)
 COLUMNS = {EAGER: "eager", LAST: "last", COMPILED[0]: "tc", COMPILED[1]: "frozen"}
+
+LEAST, FEW, LONG = 3, 2, 4.0
+"""Rounds that there are at least; and where a call takes so many seconds, in which a disturbance of some
+hundredths does not show."""
 
 BUILT = (OURS, COMPILED[0])
 """Those whose first call is measured; with frozen weights PyTorch compiles other kernels, fewer as a rule."""
@@ -213,7 +218,7 @@ def run(
     rounds, seconds : int, float
         Rounds at most, and the time for them.
     minutes : float, optional
-        No network is begun after so long.
+        No entry is begun after so long.
     results : Path, optional
         A file that gets a line for each.
     progress : callable
@@ -221,57 +226,93 @@ def run(
     known : mapping, optional
         Results that there are, by network, threads and batch: what compiling takes is not measured again.
     """
+    written()
     begun, here, have = time.monotonic(), machine(), dict(known or {})
     with tempfile.TemporaryDirectory() as shared:
-        for network, threads, batch in wanted:
-            if minutes is not None and time.monotonic() - begun > 60 * minutes:
-                return
-            progress(f"{network}, batch {batch}, threads: {threads}")
-            with tempfile.TemporaryDirectory() as folder:
-                inputs = Path(folder, "none.npz")
-                np.savez(inputs)
-                entry = ModuleEntry(network, inputs, batch, threads)
+        for network, settings in settings_of(wanted).items():
+            with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
                 cold = uncompiled(network, names, have)
-                made = _contest(entry, names, cold, rounds, seconds, Path(folder), Path(shared))
-            made.machine = here
-            have[made.key] = made
-            if results is not None:
-                lines.add(plain(made), results)
-            yield made
+                table = _Table(network, settings, names, Path(folder), Path(shared), stack)
+                for threads, batch in settings:
+                    if minutes is not None and time.monotonic() - begun > 60 * minutes:
+                        return
+                    progress(f"{network}, batch {batch}, threads: {threads}")
+                    made = table.measured(threads, batch, cold, rounds, seconds)
+                    made.machine, cold = here, []
+                    have[made.key] = made
+                    if results is not None:
+                        lines.add(plain(made), results)
+                    yield made
 
 
-def _contest(
-    entry: ModuleEntry,
-    names: Sequence[str],
-    cold: Sequence[str],
-    rounds: int,
-    seconds: float,
-    folder: Path,
-    shared: Path,
-) -> Compared:
-    """A result; of the contestants in ``cold`` with the time of the first call, one after the other."""
-    result = Compared(entry.network, entry.threads, entry.batch)
-    with contextlib.ExitStack() as stack:
+def written() -> None:
+    """Write the bytecode of this package, as pip does for what it installs.
 
-        def begun(name: str, place: Path) -> Contestant:
-            return Contestant(name, entry, folder / f"{name}.npz", _caches(place, name))
+    A checkout has none where Python was told to write none. Then it is the time to compile a hundred modules
+    of Python, a third of a second, that first calls would show. PyTorch, which was installed, has its own.
+    """
+    with contextlib.suppress(OSError):  # a folder that nobody may write to
+        compileall.compile_dir(Path(__file__).parents[1], quiet=2)
 
-        taking: dict[str, Contestant] = {}
+
+def settings_of(wanted: Sequence[tuple[str, int, int]]) -> dict[str, list[tuple[int, int]]]:
+    """The settings of each network, numbers of threads and batches, in the order of the networks.
+
+    >>> settings_of([("tv/resnet50", 1, 1), ("tv/vgg16", 1, 1), ("tv/resnet50", 1, 8)])
+    {'tv/resnet50': [(1, 1), (1, 8)], 'tv/vgg16': [(1, 1)]}
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    for network, *setting in wanted:
+        threads, batch = setting
+        found.setdefault(network, []).append((threads, batch))
+    return found
+
+
+class _Table:
+    """A network in several settings: a process for each contestant, which goes through all of them.
+
+    Parameters
+    ----------
+    network : str
+    settings : sequence of (int, int)
+        Numbers of threads, and batches.
+    names : sequence of str
+        Who takes part.
+    folder, shared : Path
+        For caches of this network, and for those of all.
+    stack : ExitStack
+        Ends the processes.
+    """
+
+    def __init__(
+        self,
+        network: str,
+        settings: Sequence[tuple[int, int]],
+        names: Sequence[str],
+        folder: Path,
+        shared: Path,
+        stack: contextlib.ExitStack,
+    ) -> None:
+        self.network, self.names, self._folder, self._shared = network, names, folder, shared
+        self._most, self._stack = max(batch for _, batch in settings), stack
+        self._taking: dict[str, Contestant] = {}
+        self._inputs = folder / "none.npz"
+        np.savez(self._inputs)
+
+    def measured(
+        self, threads: int, batch: int, cold: Sequence[str], rounds: int, seconds: float
+    ) -> Compared:
+        """A result; of the contestants in ``cold`` with the time of the first call, one after the other."""
+        result = Compared(self.network, threads, batch)
         for name in cold:
-            taking[name] = one = stack.enter_context(begun(name, folder))
-            if not one.refused:
-                _note(one, result.first, result.first_own)
-                with Contestant(name, entry, None, _caches(folder, name)) as warm:
-                    if not warm.refused:
-                        _note(warm, result.again, result.again_own)
-                        result.compiled = warm.told.get("compiled", result.compiled)
-        others = [name for name in names if name not in cold]
+            self._cold(name, threads, batch, result)
+        others = [name for name in self.names if name not in cold]
         cores = int(particulars()["cores"] or 1)
         with ThreadPoolExecutor(cores) as pool:
-            for name, one in zip(others, pool.map(partial(begun, place=shared), others), strict=True):
-                taking[name] = stack.enter_context(one)
-        result.refused = {name: one.refused for name, one in taking.items() if one.refused}
-        taking = {name: taking[name] for name in names if name not in result.refused}
+            list(pool.map(partial(self._ready, threads=threads, batch=batch), others))
+        known = {name: self._taking[name] for name in self.names}
+        result.refused = {name: one.refused for name, one in known.items() if one.refused}
+        taking = {name: one for name, one in known.items() if not one.refused}
         if not taking:
             return result
         if OURS in taking:
@@ -280,9 +321,41 @@ def _contest(
                 told[key] for key in ("conversions", "defined", "parts")
             )
             taking[OURS].does("tune")
-        result.difference = apart(folder, EAGER) if {OURS, EAGER} <= {*taking} else None
-        timed(result, taking, rounds, seconds)
-    return result
+        result.difference = apart(self._folder, EAGER) if {OURS, EAGER} <= {*taking} else None
+        longest = max(one.told["second"] for one in taking.values())
+        timed(result, taking, rounds, seconds, FEW if longest > LONG else LEAST)
+        return result
+
+    def _begun(self, name: str, threads: int, batch: int, place: Path) -> Contestant:
+        """A process, which computes the first setting."""
+        entry = ModuleEntry(self.network, self._inputs, batch, threads, self._most)
+        one = Contestant(name, entry, self._outputs(name), _caches(place, name))
+        return self._stack.enter_context(one)
+
+    def _ready(self, name: str, threads: int, batch: int) -> None:
+        """Have a contestant in a setting; one that ended in another setting begins anew."""
+        one = self._taking.get(name)
+        if one is not None and not one.refused:
+            one.turns({"batch": batch, "threads": threads, "outputs": str(self._outputs(name))})
+            return
+        if one is not None:
+            one.close()
+        self._taking[name] = self._begun(name, threads, batch, self._shared)
+
+    def _cold(self, name: str, threads: int, batch: int, result: Compared) -> None:
+        """Have a contestant in the first setting, by itself: its first call is measured."""
+        self._taking[name] = one = self._begun(name, threads, batch, self._folder)
+        if one.refused:
+            return
+        _note(one, result.first, result.first_own)
+        entry = ModuleEntry(self.network, self._inputs, batch, threads, self._most)
+        with Contestant(name, entry, None, _caches(self._folder, name)) as warm:
+            if not warm.refused:
+                _note(warm, result.again, result.again_own)
+                result.compiled = warm.told.get("compiled", result.compiled)
+
+    def _outputs(self, name: str) -> Path:
+        return self._folder / f"{name}.npz"
 
 
 def _note(one: Contestant, whole: dict[str, float], own: dict[str, float]) -> None:

@@ -1072,8 +1072,8 @@ def compile_(
 
     One network of each family comes first: batch 1, then batch 8, on one thread, then on two; behind them all
     other networks. The first entry of a network shows what compiling takes, too: the first call with empty
-    caches on disk, and with what that has left there. That takes PyTorch's own back end a minute or two;
-    further entries take less.
+    caches on disk, and with what that has left there. Most of the time is that of PyTorch's own back end,
+    which compiles for each batch and number of threads, and once more for frozen weights.
     """
     from relayout.bench import modules
 
@@ -1088,7 +1088,8 @@ def compile_(
     told = modules.read(results, here) if results else {}
     chosen = modules.REPRESENTATIVES if families else modules.NETWORKS
     networks = [one for one in chosen if not texts or any(text in one for text in texts)]
-    wanted = modules.entries(networks, batches, many, names, told)
+    missing = modules.settings_of(modules.entries(networks, batches, many, names, told))
+    wanted = [(network, *setting) for network, several in missing.items() for setting in several]
     if listed:
         for network, count, batch in wanted:
             console.print(f"{network}, batch {batch}, threads: {count}", markup=False)
