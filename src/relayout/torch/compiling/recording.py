@@ -32,6 +32,13 @@ from relayout.torch.compiling.views import View
 
 __all__ = ["Recorder", "Untraced"]
 
+try:
+    from torch.fx._lazy_graph_module import _LazyGraphModule as _GraphModule
+except ImportError:
+    from torch.fx import GraphModule as _GraphModule
+
+CPU: Final = torch.device("cpu")
+
 CONSTANT: Final = 1 << 20
 """Elements that a constant may have at most; larger ones stay operators of the graph."""
 
@@ -86,7 +93,7 @@ class Recorder(TorchDispatchMode):
                 raise Untraced("a result that is no new tensor")
         self._graph.output(map_aggregate(results, self._node))
         self._graph.eliminate_dead_code()
-        return torch.fx.GraphModule(self._root, self._graph)
+        return _GraphModule(self._root, self._graph)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """What an operator returns."""
@@ -169,8 +176,7 @@ class Recorder(TorchDispatchMode):
         given = [self._node(one) for one in (x, *vectors)]
         name = func.overloadpacket.__name__
         node = self._graph.create_node("call_function", func, (*given, *args[6:8]), name=name)
-        with self._mode:
-            made, empty = torch.empty_strided(x.shape, x.stride(), device="cpu"), torch.empty(0, device="cpu")
+        made, empty = self._fake(x.shape, x.stride(), x.dtype), self._fake((0,), (1,), x.dtype)
         node.meta["val"] = made, empty, empty
         self._belongs(node)
         self._note(self._graph.call_function(operator.getitem, (node, 0)), made)
@@ -307,8 +313,16 @@ class Recorder(TorchDispatchMode):
         """A fake tensor of the same sizes, strides and data type."""
         if one.storage_offset():
             return self._mode.from_tensor(one.detach(), static_shapes=True)
-        with self._mode:
-            return torch.empty_strided(one.size(), one.stride(), dtype=one.dtype, device="cpu")
+        return self._fake(one.size(), one.stride(), one.dtype)
+
+    def _fake(self, dims: Sequence[int], strides: Sequence[int], dtype: Any) -> Any:
+        """A fake tensor of memory of its own.
+
+        PyTorch's dispatcher would make the same, and first look for it among all that it has made before: for
+        each of a network's few hundred weights that takes as long as it takes dynamo to find an operator.
+        """
+        meta = torch.empty_strided(dims, strides, dtype=dtype, device="meta")
+        return FakeTensor(self._mode, meta, CPU)
 
 
 _aten = torch.ops.aten
