@@ -13,7 +13,6 @@ import click
 from relayout.cli.arguments import examples
 from relayout.cli.audit import audit
 from relayout.cli.bench import bench
-from relayout.cli.bench_large import large as bench_large  # noqa: F401 - it joins the commands of bench
 from relayout.cli.completion import completion
 from relayout.cli.convert import convert
 from relayout.cli.cost import cost

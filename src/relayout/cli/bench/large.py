@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from relayout.cli.arguments import DIMS, examples
-from relayout.cli.bench import bench
+from relayout.cli.bench.group import bench
 from relayout.cli.options import Output, misuse, output_options
 from relayout.cli.progress import progress_bar
 
