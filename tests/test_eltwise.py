@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import relayout as rl
-from elementwise import FORMATS, TYPES, check, machine_code, numbers, sides
+from elementwise import FORMATS, TYPES, check, framed, machine_code, numbers, sides
 from fences import output_of
 from relayout import LayoutError
 from relayout.layout.dense import dense_like
@@ -282,6 +282,30 @@ class TestTablesOfBytes:
         table = np.random.default_rng(0).integers(0, 256, 256).astype(np.uint8)
         rows = np.frombuffer(tables.differences(table.tobytes()), np.uint8).reshape(2, 8, 16)
         assert (np.bitwise_xor.accumulate(rows, 1).reshape(256) == table).all()
+
+    @pytest.mark.skipif(not can_run("x86-64-v3"), reason="this processor has no AVX2")
+    @pytest.mark.parametrize("types", [("bf16", "bf16"), ("f16", "bf16"), ("f16", "f16")])
+    @pytest.mark.parametrize("function", ["exp", "gelu_erf", Function("swish", 1.7)])
+    def test_all_words(self, types, function, monkeypatch):
+        """Those of all 65536 values, by a kernel that looks them up and by the one that computes them."""
+        monkeypatch.setattr(machine_, "host", lambda: machine_.machine("x86-64-v3"))
+        source, target = (rl.dtype(one) for one in types)
+        size, half = (1 << 17) + 37, 1 << 15
+        src, dst = rl.MemoryDesc((size,), source, "a"), rl.MemoryDesc((size,), target, "a")
+        words = np.resize(np.arange(1 << 16, dtype=np.uint16), size)
+        outer, out = framed(dst, 0)
+        before = outer.copy()
+        Eltwise(src, function, dst, post_ops=["abs"])(
+            rl.Tensor(src, words.view(np.uint8)), out=out, threads=2
+        )
+        piece, few = rl.MemoryDesc((half,), source, "a"), rl.MemoryDesc((half,), target, "a")
+        usual = Eltwise(piece, function, few, post_ops=["abs"])
+        parts = [usual(rl.Tensor(piece, words[k : k + half].view(np.uint8).copy())) for k in (0, half)]
+        wanted = np.concatenate([part.buffer.view(np.uint16)[:half] for part in parts])
+        assert (out.buffer.view(np.uint16) == np.resize(wanted, size)).all()
+        start = out.buffer.ctypes.data - outer.ctypes.data
+        before[start : start + 2 * size] = out.buffer
+        assert (outer == before).all()
 
     @pytest.mark.parametrize("format", ["nchw", "nChw16c", "nhwc"])
     @pytest.mark.parametrize("function", ["relu", "exp"])

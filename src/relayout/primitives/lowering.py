@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,15 @@ from relayout.primitives.program import Program
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from relayout.dtypes import DType
     from relayout.ops.expressions import Expression
     from relayout.ops.post_ops import PostOp
 
 __all__ = ["before", "elementwise", "followed"]
 
+TABLES = 16  # of functions that are kept: the same function is often in a network many times
 COMPUTING = 1.6  # times of a copy that narrow numbers by way of f32 take at least, and long expressions
 
 
@@ -145,39 +149,83 @@ def _by_table(
     )
     from relayout.runtime.thresholds import streams
     from relayout.targets.machine import host
-    from relayout.tensor import address, aligned
+    from relayout.tensor import aligned
 
     machine, size = host(), dst.nbytes
-    if src.dtype.bits != 8 or dst.dtype.bits != 8 or size < LEAST or not suits(machine):
-        return None
     if src.dims != dst.dims or not src.layout.same_bytes(dst.layout):
         return None
     if dst.layout.offset0 or dst.required_bytes != size or (dst.layout.has_padding and not keeps_zero):
         return None
+    if src.dtype.bits == 16 == dst.dtype.bits:
+        return _by_words(dst, name, src.dtype, expression, numbers, target, note)
+    if src.dtype.bits != 8 or dst.dtype.bits != 8 or size < LEAST or not suits(machine):
+        return None
     rows = by_rows(machine)
     if rows and expression.cheap and clamp(_guessed(dst.dtype, src.dtype, expression, numbers)) is None:
         return None
-    one = row_major((TABLE,))
-    index, table = aligned(TABLE), aligned(TABLE)
-    index[:] = np.arange(TABLE)
-    every = MemoryDesc((TABLE,), dst.dtype, one)
-    made = elementwise(
-        every, {name: MemoryDesc((TABLE,), src.dtype, one)}, expression, numbers, target=target
-    )
-    if made is None:
+    table = _results(dst.dtype, src.dtype, expression, tuple(numbers))
+    if table is None:
         return None
-    made({name: address(index), target: address(table)}, 1)
     bounds = clamp(table.tolist()) if rows else None
     if rows and bounds is None and expression.cheap:
         return None
     if rows:
         kept = bounds.operands if bounds is not None else differences(table.tobytes())
+        table = aligned(TABLE)
         table[: len(kept)] = np.frombuffer(kept, np.uint8)
     stream = streams(machine, 2 * size)
     what = ("bytes", size, stream, *(() if bounds is None else (bounds.signed,)))
     kernel = kernel_of(what, ENTRY, lambda machine: module(size, machine, stream, bounds))
     known = f"{target}: table"
     return Program((moving_step(kernel, name, target, known, 2 * size),), {}, {known: table}, note=note)
+
+
+@locked
+def _by_words(
+    dst: MemoryDesc,
+    name: str,
+    src: DType,
+    expression: Expression,
+    numbers: Sequence[float],
+    target: str,
+    note: str,
+) -> Program | None:
+    """The same for 16 bits."""
+    from relayout.kernels.elementwise.words import ENTRY, LEAST, module, suits
+    from relayout.runtime.thresholds import streams
+    from relayout.targets.machine import host
+
+    machine, size = host(), dst.nbytes
+    if size < 2 * LEAST or expression.cheap or not suits(machine):
+        return None
+    table = _results(dst.dtype, src, expression, tuple(numbers))
+    if table is None:
+        return None
+    stream = streams(machine, 2 * size)
+    what = ("words", size // 2, stream)
+    kernel = kernel_of(what, ENTRY, lambda machine: module(size // 2, machine, stream))
+    known = f"{target}: table"
+    step = moving_step(kernel, name, target, known, 2 * size, COMPUTING)
+    return Program((step,), {}, {known: table}, note=note)
+
+
+@lru_cache(maxsize=TABLES)
+def _results(
+    dst: DType, src: DType, expression: Expression, numbers: tuple[float, ...]
+) -> NDArray[np.uint8] | None:
+    """What becomes of all values of a data type, by the kernel for tensors that are not looked up."""
+    from relayout.tensor import address, aligned
+
+    count, size = 1 << src.bits, src.bits // 8
+    one = row_major((count,))
+    index, table = aligned(count * size), aligned(count * dst.bits // 8)
+    index.view(f"u{size}")[:] = np.arange(count)
+    every = MemoryDesc((count,), dst, one)
+    made = elementwise(every, {"src": MemoryDesc((count,), src, one)}, expression, numbers)
+    if made is None:
+        return None
+    made({"src": address(index), "dst": address(table)}, 1)
+    return table
 
 
 def _guessed(dst: DType, src: DType, expression: Expression, numbers: Sequence[float]) -> Sequence[int]:
