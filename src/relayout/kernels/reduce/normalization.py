@@ -151,12 +151,14 @@ def module(made: NormalizationPlan, machine: Machine) -> str:
 def _vectors(made: NormalizationPlan, machine: Machine) -> tuple[int, int, int]:
     """Elements of a vector, vectors of a turn, and rows that are interleaved.
 
-    Two registers are a vector where an instruction rounds both to bf16, after one look for subnormal numbers.
+    Two registers are a vector where an instruction rounds both to bf16, after one look for subnormal numbers,
+    or where one comparison looks both through for NaN.
     Rows of narrow numbers are so short that to wait for their sums is much of their time: two wait together.
     """
     lanes, unroll, rows = lanes_of(machine, made.src), UNROLL[machine.vector], made.rows
     packed = any(rows.packing(block, k * lanes) for block in rows.blocks for k in (1, 2))
-    if made.dst is BF16 and not packed and rows.longest >= 2 * lanes and flushed(machine, lanes):
+    rounds = flushed(machine, lanes) or (machine.vector == 32 and not machine.is_arm)
+    if made.dst is BF16 and not packed and rows.longest >= 2 * lanes and rounds:
         lanes, unroll = 2 * lanes, unroll // 2
     together = max(1, unroll // -(-rows.longest // lanes))
     if together == 1 and made.dst.bits < F32.bits and not packed:
