@@ -97,6 +97,7 @@ __all__ = [
     "elu",
     "erf",
     "exp",
+    "exp_of_near",
     "gelu_erf",
     "gelu_tanh",
     "hardsigmoid",
@@ -255,6 +256,12 @@ def clip(b: Builder, x: Value, low: float, high: float) -> Value:
 def exp(b: Builder, x: Value) -> Value:
     """e**x. Overflows to infinity, underflows gradually."""
     return _exp(b, _at_most(b, _at_least(b, x, NOTHING_BELOW), INFINITE_FROM))
+
+
+def exp_of_near(b: Builder, x: Value) -> Value:
+    """e**x where that is a normal number, and NaN of NaN: for arguments from -87.3 to 88."""
+    shifted, r = _reduced(b, x, 127)
+    return b.fmul(_polynomial(b, r, EXP), b.real(b.shl(b.bits(shifted), 23)))
 
 
 def _exp(b: Builder, x: Value, low: Value | None = None) -> Value:

@@ -162,7 +162,8 @@ class _Passes:
         self.b, self.made, self.lines = f, made, found
         run = made.rows.longest == made.rows.size
         pairs = made.src is BF16 is made.dst and not made.log and found.along and run
-        self.scaled = made.short and _halves(f.machine)
+        self.briefly = _halves(f.machine)
+        self.scaled = made.short and self.briefly
         self.v = Lanes(f, made.src, made.dst, flushes=True, pairs=pairs, upward=self.scaled)
         self.among_bits = self.scaled and self.v.in_pairs(found.count)
         self.stores = made.dst is F32 and not made.log
@@ -348,6 +349,11 @@ class _Passes:
             return exp2(b, argument, None if self._flushes else self.least, self._degree)
         d, error = self._exact(b.fsub, x, given[0])
         gone = b.fcmp("ole", d, self.nothing_below)
+        if self.briefly:
+            e = functions.exp_of_near(
+                b, b.select(b.fcmp("ogt", self.nothing_below, d), self.nothing_below, d)
+            )
+            return b.select(gone, 0.0, b.fmuladd(e, error, e))
         d, error = b.select(gone, 0.0, d), b.select(gone, 0.0, error)
         e = functions.exp(b, d)
         return b.select(gone, 0.0, b.fadd(e, b.fmul(e, error)))
@@ -362,7 +368,16 @@ class _Passes:
         return z, combine(b.fsub(x, of_x), back(y, of_y))
 
     def _compensated(self, e: Value, total: Value, rest: Value) -> Values:
-        """A sum with one more term, and what all terms together were rounded by."""
+        """A sum with one more term, and what all terms together were rounded by.
+
+        Knuth's sum tells that of each addition, and these are added up. Kahan's adds what was lost to the
+        next term: four additions in place of seven, which lose what is small beside the next term. The
+        logarithm of a sum that is nearly 1 needs that, too.
+        """
+        if self.briefly and not self.made.log:
+            term = self.b.fadd(e, rest)
+            longer = self.b.fadd(total, term)
+            return [longer, self.b.fsub(term, self.b.fsub(longer, total))]
         total, lost = self._exact(self.b.fadd, total, e)
         return [total, self.b.fadd(rest, lost)]
 
