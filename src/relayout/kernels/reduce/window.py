@@ -60,6 +60,7 @@ __all__ = ["ENTRY", "Axis", "Window", "module", "planned"]
 
 ENTRY = "pooling"
 DIVISORS = "divisors"  # the table of what is needed to divide by the elements of a window
+FEW_ROWS = 4  # of a window, which are written out in registers of 32 bytes: a loop takes as long as they do
 WRITTEN_OUT = 16  # taps of a row, or vectors of one, up to which loops are unrolled
 MOST_SHORT = (1 << 15) - 1  # the largest sum of 16 bits
 MOST_HELD_TAPS = 6  # taps of a row for which vectors of stride 2 are held over the rows of a window
@@ -442,6 +443,12 @@ class _Block:
     ) -> list[Value]:
         """Hand values on over all rows of a window."""
         b = self.b
+        places = self._few_rows(row)
+        if places:
+            for z, y in places:
+                at = b.gep(src, z, self.d.dilation * self.d.src)
+                given = body(b.gep(at, y, self.h.dilation * self.h.src), given)
+            return given
 
         def plane(z: Value, given: list[Value]) -> list[Value]:
             at = b.gep(src, z, self.d.dilation * self.d.src)
@@ -452,6 +459,15 @@ class _Block:
             return b.repeat(*row.rows, 1, given, line)
 
         return b.repeat(*row.planes, 1, given, plane)
+
+    def _few_rows(self, row: _Row) -> list[tuple[int, int]]:
+        """The planes and rows of a window, if they are known, few, and worth more than a loop."""
+        if self.b.machine.vector != 32 or self.b.machine.is_arm:
+            return []
+        known = [bound for bound in (*row.planes, *row.rows) if isinstance(bound, int)]
+        if len(known) < 4 or (known[1] - known[0]) * (known[3] - known[2]) > FEW_ROWS:
+            return []
+        return [(z, y) for z in range(*known[:2]) for y in range(*known[2:])]
 
     def _cell(
         self,
