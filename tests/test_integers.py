@@ -12,7 +12,7 @@ import pytest
 
 import quantised_models as models
 import relayout
-from relayout.bench.zoo.quantising import KINDS, quantise
+from relayout.bench.zoo.quantising import KINDS, quantise, saturates
 from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.inference import inferred
@@ -22,6 +22,7 @@ from relayout.graph.passes import optimized
 from relayout.graph.passes.integers import in_integers
 from relayout.ops.expressions import Writing
 from relayout.primitives.pointwise import Pointwise
+from relayout.targets.machine import host
 
 SHARE = 0.999  # of elements that are within one step
 MOST = 2  # steps
@@ -338,7 +339,7 @@ def test_networks_of_onnx_runtime(tmp_path: Path, kind: str, per_channel: bool, 
     given = models.convolutional(real, activation)
     rng = np.random.default_rng(7)
     samples = [given, *([rng.standard_normal(models.DIMS).astype(np.float32)] for _ in range(3))]
-    quantise(real, path, kind, samples, per_channel)
+    quantise(real, path, kind, samples, per_channel, saturates(host()))
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     run = relayout.load(path).compile()
     scales = {

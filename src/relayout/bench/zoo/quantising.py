@@ -19,8 +19,9 @@ import numpy as np
 
 from relayout.bench.zoo.exporting import Exported, exported, folder, stem
 from relayout.errors import LayoutError
+from relayout.targets.machine import Machine
 
-__all__ = ["KINDS", "quantise", "quantised", "stem_of_bytes", "usual"]
+__all__ = ["KINDS", "quantise", "quantised", "saturates", "stem_of_bytes", "usual"]
 
 KINDS: Final[dict[str, dict[str, str]]] = {
     "qdq": {"activations": "QUInt8", "weights": "QInt8", "format": "QDQ"},
@@ -53,8 +54,26 @@ def stem_of_bytes(name: str, batch: int) -> str:
     return f"{stem(name, batch, 'static')}-{usual(name)}"
 
 
+def saturates(processor: Machine) -> bool:
+    """Whether ONNX Runtime's sums of products of bytes saturate at 16 bits, on an x86 processor.
+
+    Without instructions that add four products to 32 bits it adds two in 16. With weights of 8 bits most of
+    its results are wrong then where many are large; ours are exact.
+
+    >>> from relayout.targets.machine import machine
+    >>> [saturates(machine(cpu)) for cpu in ("x86-64-v3", "znver4", "alderlake")]
+    [True, False, False]
+    """
+    return not (processor.is_arm or processor.has("avx512vnni") or processor.has("avxvnni"))
+
+
 def quantise(
-    model: Path, target: Path, kind: str, samples: Sequence[Sequence[Any]], per_channel: bool = True
+    model: Path,
+    target: Path,
+    kind: str,
+    samples: Sequence[Sequence[Any]],
+    per_channel: bool = True,
+    seven_bits: bool = False,
 ) -> None:
     """Quantise an ONNX file.
 
@@ -68,6 +87,9 @@ def quantise(
         Inputs of the network, in their order, whose ranges are taken.
     per_channel : bool
         Whether weights have a scale for each output channel, or one for all.
+    seven_bits : bool
+        Whether weights stay within 7 bits, as ONNX Runtime advises where its sums saturate
+        (:func:`saturates`).
 
     Raises
     ------
@@ -89,7 +111,11 @@ def quantise(
             shapes.quant_pre_process(str(model), str(prepared), skip_symbolic_shape=True)
             if kind == "dynamic":
                 tools.quantize_dynamic(
-                    str(prepared), str(target), weight_type=weights, per_channel=per_channel
+                    str(prepared),
+                    str(target),
+                    weight_type=weights,
+                    per_channel=per_channel,
+                    reduce_range=seven_bits,
                 )
                 return
             tools.quantize_static(
@@ -100,6 +126,7 @@ def quantise(
                 activation_type=getattr(types, settings["activations"]),
                 weight_type=weights,
                 per_channel=per_channel,
+                reduce_range=seven_bits,
             )
     finally:
         logging.getLogger().setLevel(level)
