@@ -181,6 +181,25 @@ def test_other_processors_are_assembled(triple: str, features: str) -> None:
     assert ("sdot" in product_text(plan)) == bool(features)
 
 
+@pytest.mark.parametrize(
+    ("cpu", "bits", "name"),
+    [
+        ("alderlake", 4, "vpdpbusd.256"),
+        ("alderlake", 8, "vpdpbusd.256"),
+        ("x86-64-v3", 4, "avx2.pmadd.ub.sw"),
+        ("x86-64-v3", 8, "avx2.pmadd.wd"),
+        ("x86-64-v4", 4, "avx512.pmaddubs.w.512"),
+        ("znver4", 4, "vpdpbusd.512"),
+    ],
+)
+def test_instructions_of_x86(cpu: str, bits: int, name: str) -> None:
+    where = machine(cpu, "x86_64-unknown-linux-gnu")
+    plan = Plan(where, 3, 96, 40, bits, 32, LIMBS, "f32", "f32", (0, 384), (0, 160), True, False)
+    text = product_text(plan)
+    assert f"@llvm.x86.{name}(" in text.replace("avx512.vpdpbusd", "vpdpbusd")
+    assert len(assemble(text, where)) > 1000
+
+
 @pytest.mark.parametrize("m", [1, 7])
 def test_any_number_of_threads_has_the_same_bits(m: int) -> None:
     x, codes, scale, _ = problem(3, m, 512, 1000, 4, 32)

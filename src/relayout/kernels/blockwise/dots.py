@@ -29,10 +29,10 @@ def has_dots(machine: Machine) -> bool:
     """Whether an x86 processor adds up four products at once, in its widest registers.
 
     >>> from relayout.targets.machine import machine
-    >>> [has_dots(machine(cpu)) for cpu in ("x86-64-v4", "znver4")]
-    [False, True]
+    >>> [has_dots(machine(cpu)) for cpu in ("x86-64-v3", "alderlake", "x86-64-v4", "znver4")]
+    [False, True, False, True]
     """
-    return machine.vector == 64 and machine.has("avx512vnni")
+    return machine.has({64: "avx512vnni", 32: "avxvnni"}.get(machine.vector, "")) and not machine.is_arm
 
 
 def declared(machine: Machine) -> str:
