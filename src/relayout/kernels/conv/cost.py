@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
-from math import ceil
+from math import ceil, inf
 from typing import NamedTuple
 
 from relayout.dtypes import dtype
@@ -79,6 +79,9 @@ class Facts(NamedTuple):
     jumps: float = 24.0
     """The same from beyond the L2 cache, of a filter of one tap whose channels lie in blocks:
     no prefetcher follows from block to block."""
+    again: float = inf
+    """The same for each further chunk of the weights, if all images together don't fit the L2 cache; with one
+    tap, where prefetchers follow along whole pixels, a quarter of the L3 cache."""
     far: float = 6.0
     """Bytes a cycle of weights from the L3 cache or from memory."""
     shown: float = 0.2
@@ -98,14 +101,15 @@ FACTS = Facts()
 is a guess. For another processor they are a starting point, from which the contest goes on."""
 
 HALF_LINES = FACTS._replace(
-    latency=4.4, loads=2.0, load=0.01, call=45.0, near=16.0, jumps=1.0, ways=7, conflict=15.0
+    latency=4.4, loads=2.0, load=0.01, call=45.0, near=16.0, jumps=1.0, again=2.0, ways=7, conflict=15.0
 )
 """Those of processors whose vectors are half a cache line, fitted to one with AVX2 (Zen 3).
 
 A tile of 12 sums takes 6.0 cycles for a turn with 7 or 8 loads, which cost nothing there, one of 8 sums 4.4;
 and 45 cycles for a call: until the first products are there, and after the branch that ends the loop. What
-comes from its L3 cache, block by block, comes a line at a time. More pixels in one set than its 8 ways hold
-beside a line of weights, and each of them comes from the L2 cache in each turn.
+comes from its L3 cache, block by block, comes a line at a time, and what is read from there once more not
+much faster. Where more pixels are in one set than its 8 ways hold beside a line of weights, each of them
+comes from the L2 cache in each turn.
 """
 
 
@@ -164,6 +168,9 @@ class Model:
         parts = any(outer.src != inner.src * inner.extent for outer, inner in pairwise(nest.loops))
         jumps = parts and g.taps == 1 and nest.source_bytes * g.batch > self.cache
         self.brings = facts.jumps if jumps else facts.source  # bytes of the source a cycle
+        holds = self.cache if g.taps > 1 else nest.machine.l3 // 4
+        spills = g.groups == 1 and nest.source_bytes * g.batch > holds
+        self.again = facts.again if spills else inf  # bytes of the source a cycle for each further chunk
         self.result = g.groups * g.outputs * WORD
         self._largest: dict[int, float] = {}
         self._known = self._remembered()
@@ -344,7 +351,7 @@ class Model:
         nest, packing = self.nest, self.nest.packing
         packed = (nest.packed_columns, nest.pitch) if nest.packs else ()
         return (
-            *(packed, nest.unpacks, nest.result_pitch, self.weights_bytes, self.brings),
+            *(packed, nest.unpacks, nest.result_pitch, self.weights_bytes, self.brings, self.again),
             *(tuple([dim.extent for dim in nest.dims]), packing and (packing.size, packing.by_tasks)),
             tuple([nest.kinds[place.kind].vectors for place in nest.places]),
         )
@@ -377,6 +384,7 @@ class Model:
             sums *= 1 + facts.spilled
         copied = facts.copy / (1 + 4 * (packed + unpacked) / self.cache)
         brought = packed / copied if packed else source / self.brings / min(chunks, g.groups)
+        brought += source * (1 - 1 / chunks) / self.again
         largest = self.largest(chunks) if threads > 1 else 1 / chunks
         task = (sums + unpacked / copied) * largest + brought + facts.task
         tasks = self._images * ceil(self.height / rows) * ceil(self.width / columns)  # of a chunk
