@@ -13,6 +13,7 @@ where it can, what to write instead. Nothing else is raised for bad input::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from operator import index as as_index
 from typing import Any, TypeVar
@@ -28,6 +29,7 @@ __all__ = [
     "described",
     "listed",
     "spelled_bytes",
+    "spelled_seconds",
     "type_name",
     "whole",
 ]
@@ -90,6 +92,19 @@ def spelled_bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def spelled_seconds(seconds: float) -> str:
+    """A time in the unit that suits it, with three digits.
+
+    >>> [spelled_seconds(t) for t in (0, 4.2e-8, 3.17e-6, 0.01234, 2.5, 123)]
+    ['0 us', '0.042 us', '3.17 us', '12.3 ms', '2.5 s', '123 s']
+    """
+    if not math.isfinite(seconds):
+        return "-"
+    size = abs(seconds)
+    factor, unit = (1, "s") if size >= 1 else (1e3, "ms") if size >= 1e-3 else (1e6, "us")
+    return f"{seconds * factor:.3g} {unit}"
+
+
 def checked(given: object, kind: type[T], what: str, wanted: str) -> T:
     """What was given, if it is of a type; ``wanted`` says what the type is to a reader.
 
@@ -107,10 +122,10 @@ def checked(given: object, kind: type[T], what: str, wanted: str) -> T:
 def counted(count: int, what: str) -> str:
     """A number of things, with the noun in the singular or plural.
 
-    >>> counted(1, "axis"), counted(3, "axis"), counted(1, "element"), counted(0, "index")
-    ('1 axis', '3 axes', '1 element', '0 indices')
+    >>> counted(1, "axis"), counted(3, "axis"), counted(1, "element"), counted(0, "index"), counted(2, "copy")
+    ('1 axis', '3 axes', '1 element', '0 indices', '2 copies')
     """
-    many = {"axis": "axes", "index": "indices"}.get(what, f"{what}s")
+    many = {"axis": "axes", "index": "indices", "copy": "copies"}.get(what, f"{what}s")
     return f"{count} {what if count == 1 else many}"
 
 

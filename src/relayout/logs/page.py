@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from relayout.errors import spelled_seconds
 from relayout.logs.events import Log
 from relayout.logs.judging import RoundTrip, Row
-from relayout.logs.values import cells, shown_time, summary
+from relayout.logs.values import cells, summary
 
 __all__ = ["fragment", "page"]
 
@@ -87,7 +88,7 @@ def fragment(log: Log, rows: Sequence[Row], trips: Sequence[RoundTrip], top: int
         parts += _table(shown)
     left = rows[len(shown) :]
     if left:
-        spent = shown_time(sum(row.seconds for row in left))
+        spent = spelled_seconds(sum(row.seconds for row in left))
         parts.append(f'<p class="muted">{len(left)} more rows: {escape(spent)}</p>')
     parts += [f'<p class="muted">{escape(note)}</p>' for note in log.notes]
     return f'<div class="rl-logs">{"".join(parts)}</div>'
@@ -161,7 +162,7 @@ def _lines(row: Row) -> str:
         return ""
     items = "".join(
         f"<li>{escape(_said(event.name, event.producer, event.consumer, event.line))}, "
-        f"{shown_time(event.seconds)}</li>"
+        f"{spelled_seconds(event.seconds)}</li>"
         for event in row.events[:MOST_LINES]
     )
     more = row.count - MOST_LINES

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import wrap
 
+from relayout.errors import spelled_seconds
 from relayout.logs.events import Log
 from relayout.logs.judging import RoundTrip, Row
-from relayout.logs.values import cells, shown_time, summary
+from relayout.logs.values import cells, summary
 
 __all__ = ["RIGHT", "below", "clean", "head", "in_text", "sentences"]
 
@@ -54,7 +55,7 @@ def below(log: Log, rows: Sequence[Row], top: int | None) -> list[str]:
     """What stands below the table: what was left out of it, and what the log does not say."""
     left = rows[top:] if top is not None else ()
     spent = sum(row.seconds for row in left)
-    lines = [f"{len(left)} more rows: {shown_time(spent)}"] if left else []
+    lines = [f"{len(left)} more rows: {spelled_seconds(spent)}"] if left else []
     return [*lines, *(f"note: {clean(note)}" for note in log.notes)]
 
 

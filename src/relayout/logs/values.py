@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from relayout.errors import spelled_bytes
+from relayout.errors import counted, spelled_bytes, spelled_seconds
 from relayout.logs.events import Event, Log, Side
 from relayout.logs.judging import RoundTrip, Row
 
-__all__ = ["HEADS", "cells", "document", "shown_time", "summary"]
+__all__ = ["HEADS", "cells", "document", "summary"]
 
 MOST_EVENTS = 1000  # of a row that are written out one by one
 MOST_TRIPS = 1000
@@ -19,19 +19,6 @@ HEADS = (
     *("memcpy", "Relayout", "producer", "consumer"),
 )
 """The columns of a table; ``time`` and ``share`` are of all, ``each`` and what follows of one."""
-
-
-def shown_time(seconds: float) -> str:
-    """A time in the unit that suits, with three digits.
-
-    >>> [shown_time(t) for t in (0, 4.2e-8, 1.234e-5, 0.0123, 2.5)]
-    ['0 us', '0.042 us', '12.3 us', '12.3 ms', '2.5 s']
-    """
-    if seconds >= 1:
-        return f"{seconds:.3g} s"
-    if seconds >= 1e-3:
-        return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds * 1e6:.3g} us"
 
 
 def shown_side(side: Side) -> str:
@@ -49,13 +36,13 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             shown_side(row.dst),
             "x".join(map(str, row.dims)) if row.dims else "" if row.dims is None else "scalar",
             str(row.count),
-            shown_time(row.seconds),
-            shown_time(row.seconds / row.count) if any(one.count > 1 for one in rows) else "",
+            spelled_seconds(row.seconds),
+            spelled_seconds(row.seconds / row.count) if any(one.count > 1 for one in rows) else "",
             f"{row.share:.1%}",
             "" if row.nbytes is None else spelled_bytes(row.nbytes),
             {True: "yes", False: "no", None: ""}[row.same_bytes],
-            "" if row.memcpy_seconds is None else shown_time(row.memcpy_seconds),
-            "" if row.relayout_seconds is None else shown_time(row.relayout_seconds),
+            "" if row.memcpy_seconds is None else spelled_seconds(row.memcpy_seconds),
+            "" if row.relayout_seconds is None else spelled_seconds(row.relayout_seconds),
             _several(row.producers),
             _several(row.consumers or (() if row.dims is not None else row.names)),
         ]
@@ -70,30 +57,27 @@ def _several(names: Sequence[str]) -> str:
     return names[0] + (f" +{len(names) - 1}" if len(names) > 1 else "") if names else ""
 
 
-def _counted(count: int, noun: str) -> str:
-    """``1 conversion``, ``2 conversions``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def summary(log: Log, rows: Sequence[Row], trips: Sequence[RoundTrip]) -> list[str]:
     """The whole log in a few lines."""
     spent = sum(row.seconds for row in rows)
     share = spent / log.seconds if log.seconds else 0.0
-    found, all_of_it = _counted(_count(rows), "conversion"), _counted(log.operations, "operation")
-    lines = [f"{found} in {all_of_it}: {shown_time(spent)} of {shown_time(log.seconds)} ({share:.1%})"]
+    found, all_of_it = counted(_count(rows), "conversion"), counted(log.operations, "operation")
+    lines = [
+        f"{found} in {all_of_it}: {spelled_seconds(spent)} of {spelled_seconds(log.seconds)} ({share:.1%})"
+    ]
     if log.stated is not None:
-        lines.append(f"{log.stated_as} in the log: {shown_time(log.stated)}")
+        lines.append(f"{log.stated_as} in the log: {spelled_seconds(log.stated)}")
     if log.calls is not None and log.calls > 1:
         lines.append(("about " if log.kind == "onednn" else "") + f"{log.calls} calls")
     packed = [row for row in rows if row.weights]
     if packed:
-        lines.append(f"weights are packed {_counted(_count(packed), 'time')}: {_time(packed)}")
+        lines.append(f"weights are packed {counted(_count(packed), 'time')}: {_time(packed)}")
     if trips:
         seconds = sum(trip.seconds for trip in trips)
-        lines.append(f"{_counted(len(trips), 'round trip')}: {shown_time(seconds)}")
+        lines.append(f"{counted(len(trips), 'round trip')}: {spelled_seconds(seconds)}")
     needless = [row for row in rows if row.same_bytes]
     if needless:
-        times = _counted(_count(needless), "conversion")
+        times = counted(_count(needless), "conversion")
         lines.append(f"{times} between the same bytes: {_time(needless)}")
     return lines
 
@@ -103,7 +87,7 @@ def _count(rows: Sequence[Row]) -> int:
 
 
 def _time(rows: Sequence[Row]) -> str:
-    return shown_time(sum(row.seconds for row in rows))
+    return spelled_seconds(sum(row.seconds for row in rows))
 
 
 def _side(side: Side) -> dict[str, Any]:

@@ -11,9 +11,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from relayout.errors import spelled_seconds
 from relayout.graph.planning.problem import Infeasible
 from relayout.graph.planning.search import SAME
-from relayout.graph.planning.solution import shortened, spelled
+from relayout.graph.planning.solution import shortened
 from relayout.graph.planning.solving import solve
 from relayout.layout.images import format_name
 
@@ -54,7 +55,7 @@ class Proof:
             what = shortened(", ".join(others), 30) if others else "the same value to another format"
             return "as cheap without it" + (f", converting {what}" if self.instead else "")
         more = "more" if self.loss > 0 else "less"
-        return f"without it {spelled(self.without.cost)} ({spelled(abs(self.loss))} {more})"
+        return f"without it {spelled_seconds(self.without.cost)} ({spelled_seconds(abs(self.loss))} {more})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +70,7 @@ class Explanation:
         for proof in self.proofs:
             one = proof.conversion
             src, dst = shortened(format_name(one.src), 14), shortened(format_name(one.dst), 14)
-            head = f"{shortened(one.value, 20)}: {src} to {dst}, {spelled(one.cost)}"
+            head = f"{shortened(one.value, 20)}: {src} to {dst}, {spelled_seconds(one.cost)}"
             lines.append(f"{head}; {proof.text}")
             lines.append("    " + shortened(one.reason, 76))
         return "\n".join(lines)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from relayout.errors import LayoutError, counted
+from relayout.errors import LayoutError, counted, spelled_seconds
 from relayout.graph.planning.conversions import tree
 from relayout.graph.planning.problem import Infeasible
 from relayout.layout.images import format_name
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from relayout.graph.planning.problem import Format, Problem, Use
 
-__all__ = ["Conversion", "Solution", "compared", "evaluate", "listed", "shortened", "spelled"]
+__all__ = ["Conversion", "Solution", "compared", "evaluate", "listed", "shortened"]
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ class Solution:
         return self.written(value) + made
 
     def __str__(self) -> str:
-        spent = spelled(math.fsum(conversion.cost for conversion in self.conversions))
+        spent = spelled_seconds(math.fsum(conversion.cost for conversion in self.conversions))
         chosen, left = counted(len(self.choices), "operation"), counted(len(self.conversions), "conversion")
-        lines = [f"{spelled(self.cost)}: {chosen}, {left} ({spent}); {self.proof}"]
+        lines = [f"{spelled_seconds(self.cost)}: {chosen}, {left} ({spent}); {self.proof}"]
         if self.conversions:
             lines.append(f"{'value':<20} {'from':<12} {'to':<12} {'time':>9}  needed by")
         for one in self.conversions:
@@ -110,7 +110,7 @@ class Solution:
                 shortened(format_name(one.src), 12),
                 shortened(format_name(one.dst), 12),
             )
-            line = f"{value:<20} {src:<12} {dst:<12} {spelled(one.cost):>9}  "
+            line = f"{value:<20} {src:<12} {dst:<12} {spelled_seconds(one.cost):>9}  "
             lines.append(line + shortened(one.reason.removeprefix("for "), 80 - len(line)))
         return "\n".join(lines)
 
@@ -119,7 +119,7 @@ class Solution:
         """What is known about better plans."""
         if self.exact:
             return "no plan costs less"
-        return f"none below {spelled(self.bound)} (gap {self.gap:.1%})"
+        return f"none below {spelled_seconds(self.bound)} (gap {self.gap:.1%})"
 
 
 def evaluate(problem: Problem, choices: Sequence[int], bound: float = -math.inf) -> Solution:
@@ -167,8 +167,9 @@ def compared(plans: Mapping[str, Solution]) -> str:
     lines = [f"{'':<16} {'total':>10} {'operations':>10} {'conversions':>12}"]
     for name, plan in plans.items():
         spent = math.fsum(conversion.cost for conversion in plan.conversions)
-        line = f"{shortened(name, 16):<16} {spelled(plan.cost):>10} {spelled(plan.cost - spent):>10} "
-        lines.append(f"{line}{spelled(spent):>9}{len(plan.conversions):>3}")
+        whole, rest = spelled_seconds(plan.cost), spelled_seconds(plan.cost - spent)
+        line = f"{shortened(name, 16):<16} {whole:>10} {rest:>10} "
+        lines.append(f"{line}{spelled_seconds(spent):>9}{len(plan.conversions):>3}")
     return "\n".join(lines)
 
 
@@ -230,19 +231,6 @@ def _origin(problem: Problem, use: Use) -> str:
 
 def _or(readers: Mapping[str, None] | Sequence[str]) -> str:
     return f"operation {', '.join(map(repr, readers))}" if readers else "its pin"
-
-
-def spelled(seconds: float) -> str:
-    """A time in the unit that suits it.
-
-    >>> [spelled(t) for t in (0, 4.2e-8, 3.17e-6, 0.01234, 2.5, 123)]
-    ['0 us', '0.042 us', '3.17 us', '12.3 ms', '2.5 s', '123 s']
-    """
-    if not math.isfinite(seconds):
-        return "-"
-    size = abs(seconds)
-    factor, unit = (1, "s") if size >= 1 else (1e3, "ms") if size >= 1e-3 else (1e6, "us")
-    return f"{seconds * factor:.3g} {unit}"
 
 
 def shortened(text: str, width: int) -> str:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from relayout.errors import spelled_bytes
+from relayout.errors import counted, spelled_bytes, spelled_seconds
 from relayout.torch.auditing.judging import grouped
 from relayout.torch.auditing.seen import CHANNELS_LAST
-from relayout.torch.auditing.spelling import counted, seconds_in_words, short_source
+from relayout.torch.auditing.spelling import short_source
 
 if TYPE_CHECKING:
     from relayout.torch.auditing.judging import Finding
@@ -144,7 +144,7 @@ def fragment(audit: Audit) -> str:
                 (
                     c.title,
                     short_source(c.finding.source),
-                    seconds_in_words(c.seconds),
+                    spelled_seconds(c.seconds),
                     len(c.copies),
                     spelled_bytes(c.nbytes),
                     c.finding.advice,
@@ -171,7 +171,7 @@ def fragment(audit: Audit) -> str:
             short_source(one.source),
             "; ".join(map(str, one.inputs[:3])),
             "; ".join(map(str, one.outputs[:2])),
-            seconds_in_words(one.seconds),
+            spelled_seconds(one.seconds),
         )
         for one in audit.operators
     ]
@@ -189,8 +189,8 @@ def _head(audit: Audit) -> Iterable[str]:
         yield f'<div class="card"><p><b>It raised</b> {escape(audit.error)}</p></div>'
     share = audit.copy_seconds / audit.seconds if audit.seconds else 0.0
     figures = (
-        (seconds_in_words(audit.seconds), f"{len(audit.operators)} operators"),
-        (f"{share:.1%}", f"format changes, {seconds_in_words(audit.copy_seconds)}"),
+        (spelled_seconds(audit.seconds), f"{len(audit.operators)} operators"),
+        (f"{share:.1%}", f"format changes, {spelled_seconds(audit.copy_seconds)}"),
         (str(len(audit.copies)), f"copies, {spelled_bytes(sum(one.nbytes for one in audit.copies))}"),
         (str(len(audit.lost)), "lose channels-last"),
         (str(len(audit.ambiguous)), "ambiguous tensors"),
@@ -225,7 +225,7 @@ def _strip(audit: Audit) -> Iterable[str]:
             x += width
             continue
         colour = f"var(--{_colour(one)})"
-        where = " ".join((one.operator, one.module, short_source(one.source), seconds_in_words(one.seconds)))
+        where = " ".join((one.operator, one.module, short_source(one.source), spelled_seconds(one.seconds)))
         boxes.append(
             f"<g><title>{escape(where)}</title>"
             f'<rect x="{x:.2f}" y="0" width="{max(width, 0.2):.2f}" height="44" fill="{colour}"/>'
@@ -295,7 +295,7 @@ def _times(audit: Audit) -> Iterable[str]:
     assert times is not None
     first = times.seconds["as it is"]
     rows: list[tuple[object, ...]] = [
-        (name, seconds_in_words(one), f"{first / one:.2f}") for name, one in times.seconds.items()
+        (name, spelled_seconds(one), f"{first / one:.2f}") for name, one in times.seconds.items()
     ]
     rows += [(name, "", why) for name, why in times.left_out.items()]
     yield f"<h2>The whole {'training step' if audit.train else 'model'}</h2>"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from relayout.errors import spelled_bytes
+from relayout.errors import counted, spelled_bytes, spelled_seconds
 from relayout.torch.auditing.comparing import Times
 from relayout.torch.auditing.gradients import Gradient
 from relayout.torch.auditing.judging import Finding
 from relayout.torch.auditing.page import document, fragment, page
 from relayout.torch.auditing.seen import Operator
-from relayout.torch.auditing.spelling import counted, seconds_in_words
 from relayout.torch.auditing.words import in_words
 
 __all__ = ["Audit", "Cause"]
@@ -39,7 +38,7 @@ class Cause:
     def figures(self) -> str:
         """Time, number and size of the copies, in words."""
         count, size = counted(len(self.copies), "copy"), spelled_bytes(self.nbytes)
-        return f"{seconds_in_words(self.seconds)}, {count}, {size}"
+        return f"{spelled_seconds(self.seconds)}, {count}, {size}"
 
     @property
     def title(self) -> str:

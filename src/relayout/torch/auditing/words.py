@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from relayout.errors import spelled_bytes
+from relayout.errors import counted, spelled_bytes, spelled_seconds
 from relayout.torch.auditing.judging import grouped
-from relayout.torch.auditing.spelling import counted, seconds_in_words, short_source
+from relayout.torch.auditing.spelling import short_source
 
 if TYPE_CHECKING:
     from relayout.torch.auditing.judging import Finding
@@ -38,7 +38,7 @@ def in_words(audit: Audit, width: int = WIDTH) -> str:
 
 def _summary(audit: Audit) -> Iterable[str]:
     kind = "a training step" if audit.train else "one run"
-    took = seconds_in_words(audit.seconds)
+    took = spelled_seconds(audit.seconds)
     threads = counted(audit.threads, "thread")
     yield f"{audit.model}: {counted(len(audit.operators), 'operator')}, {took} ({kind}, {threads})"
     if audit.error:
@@ -50,7 +50,7 @@ def _summary(audit: Audit) -> Iterable[str]:
     share = audit.copy_seconds / audit.seconds if audit.seconds else 0.0
     moved = sum(copy.nbytes for copy in audit.copies)
     yield (
-        f"format changes  {seconds_in_words(audit.copy_seconds)}, {share:.1%} of the run: "
+        f"format changes  {spelled_seconds(audit.copy_seconds)}, {share:.1%} of the run: "
         f"{counted(len(audit.copies), 'copy')}, {spelled_bytes(moved)}"
     )
     yield f"lost            {counted(len(audit.lost), 'operator')} in channels-last, out contiguous"
@@ -68,7 +68,7 @@ def _causes(audit: Audit, width: int) -> Iterable[str]:
         yield from _cause(rank, cause, width)
     if len(causes) > MOST_CAUSES:
         rest = causes[MOST_CAUSES:]
-        spent = seconds_in_words(sum(one.seconds for one in rest))
+        spent = spelled_seconds(sum(one.seconds for one in rest))
         yield ""
         yield f"and {counted(len(rest), 'other')}, {spent} together"
 
@@ -148,6 +148,6 @@ def times_in_words(audit: Audit) -> Iterable[str]:
     yield f"{kind}, median of {times.rounds} rounds on {counted(times.threads, 'thread')}"
     first = times.seconds["as it is"]
     for name, seconds in times.seconds.items():
-        yield f"  {name:<14}{seconds_in_words(seconds):>9}   {first / seconds:.2f}x"
+        yield f"  {name:<14}{spelled_seconds(seconds):>9}   {first / seconds:.2f}x"
     for name, why in times.left_out.items():
         yield f"  {name:<14}{'':>9}   left out: {why}"[:WIDTH]
