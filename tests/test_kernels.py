@@ -595,6 +595,54 @@ def test_channels_that_become_wider_as_they_are_picked(channels, pixels, types, 
 
 
 @given(
+    channels=st.sampled_from((2, 3, 4, 5, 7)),
+    pixels=st.integers(24, 400),
+    types=st.sampled_from(
+        ("u8 u8", "bf16 bf16", "f32 f32", "f64 f64", "u8 f32", "u8 bf16", "u8 f16", "u8 s8", "bf16 f32")
+    ),
+    values=st.sampled_from((None, "src_scale", "dst_scale", "pixels")),
+    off=st.integers(0, 63),
+)
+@examples(60)
+def test_pixels_fall_apart_within_lanes(channels, pixels, types, values, off):
+    """With AVX2: bytes become words by one shuffle within lanes, and odd numbers of channels are blended."""
+    made, runs_here = x86("x86-64-v3")
+    src, dst = (
+        rl.MemoryDesc((2, channels, pixels), *given)
+        for given in zip(types.split(), ("acb", "abc"), strict=True)
+    )
+    scales = 1 + np.arange(channels) / 4, 1
+    given = {
+        None: {},
+        "src_scale": {"src_scale": scales, "src_zero_point": (np.arange(channels), 1)},
+        "dst_scale": {"dst_scale": scales, "dst_zero_point": 2},
+        "pixels": {"src_scale": (1 + np.arange(pixels) / 8, 2)},
+    }[values]
+    runs = [Run(off), Run(off, (2, 0, 1))] if runs_here else []
+    compare(src, dst, given=given, cpu=made, runs=runs, wish="deinterleave")
+
+
+@pytest.mark.parametrize("seldom", [0.0, 0.01, 1.0])
+def test_bf16_is_rounded_by_halves(seldom):
+    """With AVX2: ties, carries into the exponent, subnormal numbers; and NaN here and there."""
+    made, runs_here = x86("x86-64-v3")
+    if not runs_here:
+        return
+    generator = np.random.default_rng(3)
+    bits = generator.integers(0, 2**32, 1 << 14, dtype=np.uint32)
+    bits[::2] = bits[::2] & 0xFFFF0000 | generator.choice(
+        [0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], bits[::2].size
+    )
+    nan = np.isnan(bits.view(np.float32))
+    bits[nan & (generator.random(bits.size) >= seldom)] = 0x7F7FFFFF
+    src, dst = (rl.MemoryDesc(bits.shape, dtype, "a") for dtype in ("f32", "bf16"))
+    got, wanted = np.zeros((2, 2 * bits.size), np.uint8)
+    reorder_numpy(src, bits.view(np.uint8), dst, wanted, attributes_of(src, dst, {}))
+    compiled(src, dst, cpu=made)._kernel(bits.ctypes.data, got.ctypes.data, 0, 0, 1)
+    np.testing.assert_array_equal(got, wanted)
+
+
+@given(
     blocks=st.integers(1, 3),
     pixels=st.integers(8, 300),
     types=st.sampled_from(

@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import relayout as rl
+from relayout.kernels.copy import candidates as some
 from relayout.kernels.copy import packing
 from relayout.kernels.copy.candidates import candidates
 from relayout.kernels.copy.problem import moves
@@ -177,16 +178,33 @@ def test_short_rows_of_many_planes_print_as_such():
     assert "4 pixels of 8 channels" in str(made)
 
 
-def test_weights_are_converted_in_whole_runs():
+@pytest.mark.parametrize(
+    ("cpu", "last", "asks"), [("znver4", "words", False), ("x86-64-v3", "transpose", True)]
+)
+def test_weights_are_converted_in_whole_runs(cpu, last, asks):
     """The taps of all inputs of an output are one run, with one scale; a buffer fits the first cache."""
     dims = (512, 512, 3, 3)
     given = {"dst_scale": (np.resize(SCALE, 512), 0)}
     src, dst = sides(dims, ("f32", "s8"), ("oihw", "OIhw4i16o4i"))
-    (made,) = lowered(src, dst, attributes_of(src, dst, given).shape)
-    assert [step.kind for step in made.steps] == ["rows", "words"]
+    found = moves(src, dst, attributes_of(src, dst, given).shape)
+    (made,) = some.lowered(found, machine=x86(cpu)[0])
+    assert [step.kind for step in made.steps] == ["rows", last]
     assert made.steps[0].rows.extent >= 144
-    assert made.between <= packing.STEP_BUFFER_BITS
+    assert made.asks is asks
+    assert made.between <= (packing.LONG_BUFFER_BITS if asks else packing.STEP_BUFFER_BITS)
     assert "at a time" in str(made)
+
+
+@pytest.mark.parametrize("wish", ["converted, prefetched", "converted, not prefetched"])
+@pytest.mark.parametrize("cpu", ["host", "x86-64-v3", "x86-64-v4"])
+def test_rows_may_be_asked_for_before_they_are_converted(wish, cpu):
+    """What is asked for lies behind the rows, and behind the last of them is nothing that is read."""
+    made, runs_here = (None, True) if cpu == "host" else x86(cpu)
+    for dims in ((32, 128, 3, 3), (16, 96, 5, 1)):
+        src, dst = sides(dims, ("f32", "s8"), ("oihw", "OIhw4i16o4i"))
+        given = {"dst_scale": (np.resize(SCALE, dims[0]), 0)}
+        kinds = compare(src, dst, given=given, cpu=made, runs=RUNS if runs_here else [], wish=wish).kinds
+        assert kinds == ("converted",)
 
 
 @pytest.mark.parametrize("text", ["f32:6 [a%3*1, a//3%2*1]", "f32:6 [a%2*1, a//2%3*1]"])

@@ -94,7 +94,7 @@ Traps
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Final
 
 from relayout.dtypes import DType, dtype
@@ -127,6 +127,7 @@ __all__ = [
     "arithmetic_type",
     "check_count",
     "convert",
+    "deals",
     "flushed",
     "from_f32",
     "multiplies",
@@ -198,7 +199,25 @@ def multiplies(src: DType, dst: DType, steps: Steps) -> bool:
     return not dst.is_float and dst.bits <= 8
 
 
-def convert(b: Builder, value: Value, src: DType, dst: DType) -> Value:
+def deals(machine: Machine, src: DType, dst: DType, steps: Steps) -> int:
+    """From how many registers of 32 bits packs make one, where :func:`rescale` may leave their order; else 0.
+
+    That is with AVX2, which has no instruction that picks bytes of several lanes.
+
+    >>> from relayout.targets.machine import machine
+    >>> avx2, f32 = machine("x86-64-v3"), dtype("f32")
+    >>> [deals(avx2, f32, dtype(name), Steps()) for name in ("s8", "bf16", "f16")]
+    [4, 2, 0]
+    >>> deals(machine("x86-64-v4"), f32, dtype("s8"), Steps())
+    0
+    """
+    packs = dst is BF16 or (not dst.is_float and dst.bits <= 8)
+    if not (machine.is_avx2 and packs) or arithmetic_type(src, dst, steps) is DOUBLE:
+        return 0
+    return 32 // max(8, dst.bits) if src.is_float or dst is BF16 or steps.any else 0
+
+
+def convert(b: Builder, value: Value, src: DType, dst: DType, dealt: bool = False) -> Value:
     """Write the conversion of a vector; the rules are those of :func:`relayout.convert.convert`.
 
     What is said here of parameters, result and errors holds for :func:`rescale`, too.
@@ -212,6 +231,11 @@ def convert(b: Builder, value: Value, src: DType, dst: DType) -> Value:
         LLVM. Integers that become floats may be as wide as 32 bits already.
     src, dst : DType
         From which type to which. The same twice is no code at all.
+    dealt : bool
+        Where :func:`deals` says of how many registers: whether the result may stay in the order in which
+        packs leave it. Each of its registers has the first lanes of these, one behind the other, then the
+        second ones. So nothing has to be put in order if whoever gives the elements deals them out to
+        registers accordingly, or goes on with lanes.
 
     Returns
     -------
@@ -249,8 +273,8 @@ def convert(b: Builder, value: Value, src: DType, dst: DType) -> Value:
         return _from_double(b, _to_double(b, value, src), dst)
     real = _to_float(b, value, src)
     if dst is BF16 and src in BF16_HOLDS:
-        return _upper_half(b, b.bits(real))
-    return _from_float(b, real, dst)
+        return _upper_half(b, b.bits(real), dealt)
+    return _from_float(b, real, dst, dealt)
 
 
 def rescale(
@@ -262,6 +286,7 @@ def rescale(
     operands: Mapping[str, Value],
     old: Value | None = None,
     divisor: Callable[[], Value] | None = None,
+    dealt: bool = False,
 ) -> Value:
     """Write a conversion with attributes; the rules are those of :func:`relayout.convert.rescale`.
 
@@ -275,7 +300,7 @@ def rescale(
         Which attributes take part.
     operands : mapping of str to Value
         For each of them, by the name of its field, a vector of :func:`arithmetic_type`, already rounded to
-        that type. Perhaps also both :data:`RECIPROCALS`, as
+        that type. Scales and zero points are finite. Perhaps also both :data:`RECIPROCALS`, as
         :mod:`relayout.reorder.quotients` makes them of dst_scale. They are used where :func:`multiplies` says
         that they pay, and the vector fills a register.
     old : Value, optional
@@ -307,7 +332,7 @@ def rescale(
       %v5 = bitcast <8 x float> %v4 to <8 x i32>
     """
     if not steps.any:
-        return convert(b, value, src, dst)
+        return convert(b, value, src, dst, dealt)
     given = {*operands} | ({"dst_scale"} if divisor else set())
     missing = [name for name, takes_part in vars(steps).items() if takes_part and name not in given]
     if missing or (steps.beta and old is None):
@@ -315,7 +340,8 @@ def rescale(
         raise LayoutError(f"the steps from {src} to {dst} need operands that are not given: {what}")
     check_count(value)
     kind = arithmetic_type(src, dst, steps)
-    onto, off = (_to_double, _from_double) if kind is DOUBLE else (_to_float, _from_float)
+    onto = _to_double if kind is DOUBLE else _to_float
+    off = _from_double if kind is DOUBLE else partial(_from_float, dealt=dealt)
     x = onto(b, value, src)
     if steps.src_zero_point:
         x = b.fsub(x, operands["src_zero_point"])
@@ -336,6 +362,8 @@ def rescale(
     if not steps.dst_scale:
         if dst is BF16 and _has_bf16(b, x) and _scales_integers(src, steps) and kind is FLOAT:
             return _bf16_at_once(b, x, operands["src_scale"])
+        if dst is BF16 and _pairs_up(b, x) and _scales_integers(src, steps) and kind is FLOAT:
+            return _bf16_in_pairs(b, x, dealt)
         return off(b, shifted(x), dst)
     if not all(name in operands for name in RECIPROCALS) or not _fills(b, x, src, dst, steps):
         return divided()
@@ -343,7 +371,7 @@ def rescale(
         one, other = (off(b, shifted(b.fmul(x, operands[name])), dst) for name in RECIPROCALS)
         return b.unless(b.any(b.icmp("ne", one, other)), other, divided)
     first, rest = (operands[name] for name in RECIPROCALS)
-    rare, found = _usual_integers(b, shifted(b.fma(x, first, b.fmul(x, rest))), dst)
+    rare, found = _usual_integers(b, shifted(b.fma(x, first, b.fmul(x, rest))), dst, dealt)
     return b.unless(rare, found, divided)
 
 
@@ -378,12 +406,14 @@ def _storage_bits(kind: DType) -> int:
     return max(8, kind.bits)
 
 
-def _saturated(b: Builder, x: Value, src: DType, dst: DType, most: int | None = None) -> Value:
+def _saturated(
+    b: Builder, x: Value, src: DType, dst: DType, most: int | None = None, dealt: bool = False
+) -> Value:
     """Integers, cut to the range of the other type; ``most`` is the largest that they can be."""
     most = int(src.max) if most is None else most
     if src is S32 and dst.bits <= 16:
         near = {16: S16, 8: dst, 4: S8 if dst.is_signed else U8}[dst.bits]
-        packed = _packed(b, x, near)
+        packed = _packed(b, x, near, dealt)
         if packed is not None:
             return packed if near is dst else _saturated(b, packed, near, dst, min(most, int(near.max)))
     sign = "s" if src.is_signed else "u"
@@ -394,10 +424,12 @@ def _saturated(b: Builder, x: Value, src: DType, dst: DType, most: int | None = 
     return b.resize(x, _storage_bits(dst), src.is_signed)
 
 
-def _packed(b: Builder, x: Value, dst: DType) -> Value | None:
+def _packed(b: Builder, x: Value, dst: DType, dealt: bool = False) -> Value | None:
     """Saturate s32 to s16, s8 or u8 by AVX packs; None where those are not better than what LLVM finds."""
     parts = _packs(b, x, dst)
-    return None if parts is None else _in_order(b, parts, dst)
+    if parts is None:
+        return None
+    return join(b, parts) if dealt else _in_order(b, parts, dst)
 
 
 def _packs(b: Builder, x: Value, dst: DType) -> list[Value] | None:
@@ -543,31 +575,61 @@ def _from_double(b: Builder, x: Value, dst: DType) -> Value:
     return _integer(b, x, dst)
 
 
-def _from_float(b: Builder, x: Value, dst: DType) -> Value:
+def _from_float(b: Builder, x: Value, dst: DType, dealt: bool = False) -> Value:
     """Round float to a type, once. To f64 and s64 it is never asked."""
     if not dst.is_float:
-        return _integer(b, x, dst)
+        return _integer(b, x, dst, dealt)
     if dst is F16 and _has_half(b.machine):
         return b.bits(b.fptrunc(x, HALF))
     bits = b.bits(x)
     if dst is F32:
         return bits
     if dst is BF16:
-        return _bf16_at_once(b, x) if _has_bf16(b, x) else _bf16_by_integers(b, x)
+        return _bf16_at_once(b, x) if _has_bf16(b, x) else _bf16_by_integers(b, x, dealt)
     return _small_by_integers(b, bits, dst)
 
 
-def _bf16_by_integers(b: Builder, x: Value) -> Value:
-    def careful() -> Value:
-        nan = b.fcmp("uno", x, x)
-        return _upper_half(b, _rounded_half(b, b.bits(x), nan))
+def _bf16_by_integers(b: Builder, x: Value, dealt: bool = False) -> Value:
+    """By adding to the bits; with AVX2 whole registers are looked at for NaN, two at a time.
 
-    width = b.machine.vector // 4
-    if b.machine.vector != 32 or not _is_x86(b.machine) or x.type.count < 2 * width:
-        return careful()
-    parts = cut(b, x, width)
-    strange = [b.fcmp("uno", one, two) for one, two in zip(parts[::2], parts[1::2], strict=True)]
-    return b.unless(b.any(reduce(b.or_, strange)), _upper_half(b, _rounded_number(b, b.bits(x))), careful)
+    A comparison tells NaN in either of its operands. So there is one for 16 numbers, where making those quiet
+    takes six instructions.
+    """
+    if not _pairs_up(b, x):
+        return _bf16_of_any(b, x, dealt)
+    parts = cut(b, x, b.machine.vector // 4)
+    nan = [b.fcmp("uno", one, two) for one, two in zip(parts[::2], parts[1::2], strict=True)]
+    usual = _bf16_in_pairs(b, x, dealt)
+    return b.unless(b.any(reduce(b.or_, nan)), usual, lambda: _bf16_of_any(b, x, dealt))
+
+
+def _bf16_of_any(b: Builder, x: Value, dealt: bool) -> Value:
+    """By adding to the bits, NaN made quiet."""
+    nan = b.fcmp("uno", x, x)
+    return _upper_half(b, _rounded_half(b, b.bits(x), nan), dealt)
+
+
+def _pairs_up(b: Builder, x: Value) -> bool:
+    """Whether bf16 is made of two registers of float at a time."""
+    return b.machine.is_avx2 and x.type.count >= b.machine.vector // 2
+
+
+def _bf16_in_pairs(b: Builder, x: Value, dealt: bool) -> Value:
+    """What is no NaN, from two registers of float at a time.
+
+    Their upper and their lower halves are packed first, and rounding is done for 16 numbers at once: one is
+    added if the lower half is more than 2**15, or just that and the upper half is odd. In other words, if it
+    has its highest bit even with one less, where the upper half is even.
+    """
+    made = []
+    parts = [b.bits(part) for part in cut(b, x, b.machine.vector // 4)]
+    for pair in zip(parts[::2], parts[1::2], strict=True):
+        (upper,) = _pairwise(b, [b.lshr(part, 16) for part in pair], "packusdw")
+        (lower,) = _pairwise(b, [b.and_(part, 0xFFFF) for part in pair], "packusdw")
+        even = b.and_(b.xor(upper, -1), 1)
+        up = b.ashr(b.intrinsic("usub.sat", lower, even), 15)
+        made.append(b.sub(upper, up))
+    return join(b, made) if dealt else _in_order(b, made, S16)
 
 
 def _scales_integers(src: DType, steps: Steps) -> bool:
@@ -637,10 +699,11 @@ def _magnitude(b: Builder, x: Value) -> Value:
     return b.real(bits)
 
 
-def _integer(b: Builder, x: Value, dst: DType) -> Value:
+def _integer(b: Builder, x: Value, dst: DType, dealt: bool = False) -> Value:
     """Round to integers of at most 32 bits."""
     high = LARGEST_FLOAT_BELOW_2_31 if dst is S32 and x.type.bits == 32 else int(dst.max)
-    return _saturated(b, _nearest(b, x, dst, high), S32, dst, high if _is_x86(b.machine) else None)
+    most = high if _is_x86(b.machine) else None
+    return _saturated(b, _nearest(b, x, dst, high), S32, dst, most, dealt)
 
 
 def _fills(b: Builder, x: Value, src: DType, dst: DType, steps: Steps) -> bool:
@@ -650,7 +713,7 @@ def _fills(b: Builder, x: Value, src: DType, dst: DType, steps: Steps) -> bool:
     return fills and fused and multiplies(src, dst, steps)
 
 
-def _usual_integers(b: Builder, x: Value, dst: DType) -> tuple[Value, Value]:
+def _usual_integers(b: Builder, x: Value, dst: DType, dealt: bool = False) -> tuple[Value, Value]:
     """Whether any number is unusual; and the integers of at most 8 bits that become of all others.
 
     On x86 NaN, and what is beyond s32, becomes the smallest s32, and the smallest s16 when it is packed. So
@@ -661,9 +724,13 @@ def _usual_integers(b: Builder, x: Value, dst: DType) -> tuple[Value, Value]:
     near, found = S8 if dst.is_signed else U8, _cvtps2dq(b, x)
     halves = _packs(b, found, S16) if _packs_to_bytes(b, x) else None
     if not halves:
-        return b.any(b.icmp("eq", found, int(S32.min))), _saturated(b, found, S32, dst)
-    smallest = [b.icmp("eq", half, int(S16.min)) for half in halves]
-    packed = _in_order(b, _pairwise(b, halves, _pack_to(near)), near)
+        return b.any(b.icmp("eq", found, int(S32.min))), _saturated(b, found, S32, dst, dealt=dealt)
+    if b.machine.is_avx2:  # one comparison for all
+        smallest = [b.icmp("eq", reduce(partial(b.intrinsic, "smin"), halves), int(S16.min))]
+    else:
+        smallest = [b.icmp("eq", half, int(S16.min)) for half in halves]
+    parts = _pairwise(b, halves, _pack_to(near))
+    packed = join(b, parts) if dealt else _in_order(b, parts, near)
     found = packed if near is dst else _saturated(b, packed, near, dst)
     return b.any(reduce(b.or_, smallest)), found
 
@@ -717,20 +784,14 @@ def _rounded_half(b: Builder, bits: Value, nan: Value) -> Value:
     half exactly where rounding to nearest even goes up, into the exponent too. A NaN is made quiet instead.
     """
     quiet = {32: 0x400000, 16: 0x200}[bits.type.bits]
-    rounded = _rounded_number(b, bits)
+    odd = b.and_(b.lshr(bits, half), 1)
+    rounded = b.add(b.add(bits, (1 << (half - 1)) - 1), odd)
     return b.select(nan, b.or_(bits, quiet), rounded)
 
 
-def _rounded_number(b: Builder, bits: Value) -> Value:
-    """The same where none is NaN."""
-    half = bits.type.bits // 2
-    odd = b.and_(b.lshr(bits, half), 1)
-    return b.add(b.add(bits, (1 << (half - 1)) - 1), odd)
-
-
-def _upper_half(b: Builder, bits: Value) -> Value:
+def _upper_half(b: Builder, bits: Value, dealt: bool = False) -> Value:
     """The upper 16 bits of 32."""
-    packed = _packed(b, b.ashr(bits, 16), S16)
+    packed = _packed(b, b.ashr(bits, 16), S16, dealt)
     return packed or b.trunc(b.lshr(bits, 16), I16)
 
 

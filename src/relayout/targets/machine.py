@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 LINE = 64  # bytes of a cache line on every processor that we generate code for
+NO_LIMIT = "-prefer-256-bit"  # said to LLVM of processors with AVX-512: it may use all of their registers
 LARGEST = 32 << 20  # bytes that are copied to find out about streaming
 OWN_L3 = 64 << 20  # bytes of an L3 cache that a process may have to itself; a larger one serves many others
 SHARING = 1 << 18, 1 << 23  # bytes: waking takes 2 to 100 us, a processor copies 10 to 50 bytes a ns
@@ -103,6 +104,21 @@ class Machine(NamedTuple):
         (True, False)
         """
         return self.vector == LINE // 2 and not self.is_arm
+
+    @property
+    def is_avx2(self) -> bool:
+        """Whether its widest vectors are those of AVX2, whose shuffles pick bytes within lanes of 128 bits.
+
+        A processor with AVX-512 is none, even where kernels use half of its registers.
+
+        >>> names = "x86-64-v2", "x86-64-v3", "znver3", "znver4"
+        >>> [machine(name).is_avx2 for name in names]
+        [False, True, True, False]
+        >>> machine("znver4")._replace(vector=32).is_avx2
+        False
+        """
+        x86 = self.triple.startswith("x86_64")
+        return x86 and self.vector == 32 and NO_LIMIT not in self.features.split(",")
 
     @property
     def is_arm(self) -> bool:
@@ -345,7 +361,7 @@ def machine(cpu: str, triple: str | None = None) -> Machine:
 def _machine(triple: str, cpu: str, features: str, has: dict[str, bool]) -> Machine:
     if has.get("avx512bw") and has.get("avx512vl", True):
         vector = 64
-        features = ",".join(filter(None, (features, "-prefer-256-bit")))
+        features = ",".join(filter(None, (features, NO_LIMIT)))
     else:
         vector = 32 if has.get("avx2") else 16
     return Machine(triple, cpu, features, vector, *caches())

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from relayout.dtypes import DType
 from relayout.ir.builder import Builder, Function, Operand
-from relayout.ir.conversions import RECIPROCALS, Steps, arithmetic_type, convert, rescale
+from relayout.ir.conversions import RECIPROCALS, Steps, arithmetic_type, convert, deals, rescale
 from relayout.ir.types import I8, I16, I64, PTR, Type, Value, integer, poison, vector
 from relayout.kernels.copy.plan import Plan, width_of
 from relayout.kernels.copy.problem import Table
@@ -274,10 +274,13 @@ class Kernel:
             return self._unpacked(place.src, count, self.what.src)
         return self.b.load(self.vector(count, self.nest.read), place.src, 1)
 
-    def store(self, x: Value, place: Place, lanes: Lanes, aligned: bool = True) -> None:
-        """Neighbouring elements of the destination, converted where that is done before stores."""
+    def store(self, x: Value, place: Place, lanes: Lanes, aligned: bool = True, dealt: bool = False) -> None:
+        """Neighbouring elements of the destination, converted where that is done before stores.
+
+        ``dealt`` says that they are dealt out to registers as packs put them in order (:attr:`deals`).
+        """
         if self.what is not None and self.plan.late:
-            x = self.value(x, place, lanes)
+            x = self.value(x, place, lanes, dealt=dealt)
         self.put(x, place.dst, aligned)
 
     def put(self, x: Value, pointer: Value, aligned: bool = True) -> None:
@@ -292,18 +295,33 @@ class Kernel:
         past = self.stream and aligned and x.type.bytes >= STREAMED
         self.b.store(x, pointer, min(x.type.bytes, LINE) if past else 1, past)
 
-    def value(self, x: Value, place: Place, lanes: Lanes, operands: dict[str, Value] | None = None) -> Value:
-        """Elements converted, with the operands of their lanes, or those that have been loaded before."""
+    @property
+    def deals(self) -> int:
+        """From how many registers of words packs make one, if elements may stay in their order; else 0."""
+        return 0 if self.what is None else deals(self.machine, self.what.src, self.what.dst, self.steps)
+
+    def value(
+        self,
+        x: Value,
+        place: Place,
+        lanes: Lanes,
+        operands: dict[str, Value] | None = None,
+        dealt: bool = False,
+    ) -> Value:
+        """Elements converted, with the operands of their lanes, or those that have been loaded before.
+
+        ``dealt``: they stay in the order in which packs leave them, see :attr:`deals`.
+        """
         what, count = self.what, x.type.count
         assert what is not None
         if not what.tables:
-            return convert(self.b, x, what.src, what.dst)
+            return convert(self.b, x, what.src, what.dst, dealt)
         old = self._old(place.dst, count, what.dst) if what.accumulates else None
         if operands is None:
             operands = self.operands(place.tables, lanes, count)
         table = self._divisor
         divisor = None if table is None else partial(self._operand, table, place.tables, lanes, count)
-        return rescale(self.b, x, what.src, what.dst, self.steps, operands, old, divisor)
+        return rescale(self.b, x, what.src, what.dst, self.steps, operands, old, divisor, dealt)
 
     def _old(self, pointer: Value, count: int, dtype: DType) -> Value:
         if dtype.bits == 4:

@@ -7,6 +7,10 @@ of the narrower type::
 
     f32 oihw      16 x 144 floats   -> converted, whole vectors ->   16 x 144 bytes
     the buffer    16 x 144 bytes    -> transposed              ->    s8 OIhw4i16o4i, whole lines
+
+The rows of a piece are far apart, and short: a processor that fetches what follows has hardly begun when a
+row ends, and comes back to it only after all others. So each row may ask for that part of itself that the
+next piece will want, and pieces may be longer.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from relayout.kernels.copy.plan import (
     shared_of,
 )
 from relayout.kernels.copy.problem import Move, simplified
+from relayout.kernels.copy.rows import Rows
 from relayout.loops.nest import Loop
 from relayout.records import dataclass, replace
 from relayout.targets.machine import LINE, Machine
@@ -37,6 +42,7 @@ from relayout.targets.machine import LINE, Machine
 __all__ = ["Converted", "ConvertedPlan", "plans"]
 
 STEP_BUFFER_BITS = 8 * (8 << 10)  # of the buffer between the two steps
+LONG_BUFFER_BITS = 8 * (20 << 10)  # of one where rows ask for what follows them
 CODE = "looped", "unrolled"  # words for how much code there is
 
 
@@ -47,13 +53,16 @@ class ConvertedPlan(Plan):
     kind = "converted"
     steps: tuple[Plan, ...] = ()
     """What is done one after the other; both are whole, nobody shares them."""
+    asks: bool = False
+    """Whether rows are asked for before they are wanted."""
 
     def described(self) -> Iterator[str]:
         """Both steps."""
         yield f"{self.between // self.mid} elements at a time: {'; '.join(map(str, self.steps))}"
 
     def choices(self) -> Iterator[str]:
-        """Those of its steps that are about their code."""
+        """Whether it asks for rows; and what its steps have to choose that is about their code."""
+        yield "prefetched" if self.asks else "not prefetched"
         yield from (word for step in self.steps for word in step.choices() if word in CODE)
 
     def conversion(self) -> Iterator[str]:
@@ -72,16 +81,30 @@ class ConvertedPlan(Plan):
 
 def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     """Short runs that become narrower by so much that it pays to convert long ones (not f32 to bf16)."""
+    for asks in (False, True):
+        made = _made(nest, facts, asks)
+        if made is None:
+            continue
+        unusual = UNUSUAL_CYCLES * (asks != facts.machine.is_avx2)
+        cost = made.steps[1].cost + PASS_CYCLES + converting(nest, LINE) + unusual
+        yield from costing(made, facts, cost)
+        if (longer := made.steps[1].at_length()) is not None:
+            longest = replace(made, steps=(made.steps[0], longer))
+            yield from costing(longest, facts, cost + UNUSUAL_CYCLES)
+
+
+def _made(nest: Move, facts: Facts, asks: bool) -> ConvertedPlan | None:
+    """The plan, if there is one."""
     inner, outer = runs(nest)
     bits = nest.write
     wide = nest.conversion is not None and nest.read >= 4 * bits >= 32
     if not wide or inner is None or outer is None or inner is outer or nest.fill or nest.adds:
-        return
+        return None
     if inner.extent >= LANE_BITS // 8:
-        return
+        return None
     ends = Run((inner,)), Run((outer,))
     line = _in_turn(nest, "dst", bits, LINE_BITS // bits)
-    run = _in_turn(nest, "src", nest.read, STEP_BUFFER_BITS // bits, line)
+    run = _in_turn(nest, "src", nest.read, (LONG_BUFFER_BITS if asks else STEP_BUFFER_BITS) // bits, line)
     others = [loop for loop in line if all(loop.steps != part.steps for part in run)]
     into, out, size = [], [], bits
     for loop in (*run, *sorted(others, key=lambda loop: abs(loop.src))):
@@ -92,19 +115,18 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     last = simplified(Move((0, 0), tuple(out), (bits, bits)))
     inner, outer = runs(first)
     if not run or inner is not outer:  # a source may have two runs, if it reads elements twice
-        return
+        return None
     steps = tuple(replace(facts.cheapest(step), shared=None, stream=False) for step in (first, last))
     if steps[0].rows.extent < LANE_BITS // 8:
-        return
+        return None
     around = nest.loops
     for part in (*run, *others):
         around = tuple(rest_of(loop, part) for loop in around)
     around = tuple(loop for loop in around if loop.extent > 1)
-    made = ConvertedPlan(nest, *ends, around, shared_of(around), steps=steps)
-    cost = steps[1].cost + PASS_CYCLES + converting(nest, LINE)
-    yield from costing(made, facts, cost)
-    if (longer := steps[1].at_length()) is not None:
-        yield from costing(replace(made, steps=(steps[0], longer)), facts, cost + UNUSUAL_CYCLES)
+    follows = steps[0].rows.extent * nest.read
+    if asks and not (steps[0].kind == "rows" and any(loop.src == follows for loop in around)):
+        return None
+    return ConvertedPlan(nest, *ends, around, shared_of(around), steps=steps, asks=asks)
 
 
 def _in_turn(nest: Move, side: str, bits: int, most: int, box: Sequence[Loop] = ()) -> list[Loop]:
@@ -139,6 +161,8 @@ class Converted(Kernel):
         self.convert = writer(convert, self.machine, False, f"{self.name}_convert")
         self.move = writer(move, self.machine, self.stream, f"{self.name}_move")
         self.convert._numbers = self._numbers
+        if self.plan.asks and isinstance(self.convert, Rows):
+            self.convert.asks = convert.rows.extent * convert.nest.read // 8
         for part in (self.convert, self.move):
             part.b, part.shared, part.routines = self.b, self.shared, self.routines
             part.prepare()

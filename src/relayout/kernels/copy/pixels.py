@@ -8,7 +8,7 @@ from operator import sub
 
 from relayout.ir.builder import Operand
 from relayout.ir.types import I8, Value, constant, integer, vector
-from relayout.ir.vectors import join
+from relayout.ir.vectors import join, join_lanes
 from relayout.kernels.copy.base import Kernel, Lanes, Place, writes
 from relayout.kernels.copy.cost import PASS_CYCLES, converting, elsewhere, fitting, instructions
 from relayout.kernels.copy.network import beside, in_turn, interleaved, interleaved_at_once
@@ -294,8 +294,12 @@ class Deinterleave(Pixels):
         def some(at: Place) -> None:
             per = self.per
             self.prefetch(at.src, 8 * LINE)
-            if self._widens_at_once(channels):
-                planes: Iterable[Value] = self._widened(at.src, channels)
+            widens = self._widens_at_once(channels)
+            dealt = widens and self._deals_out(pixel)
+            if widens:
+                planes: Iterable[Value] = self._widened(at.src, channels, dealt)
+            elif self._blends(channels):
+                planes = self._blended(at.src, channels)
             else:
                 vectors = [
                     self.load(at._replace(src=self.step(at.src, k * per, self.nest.read)), per, lanes(k))
@@ -304,7 +308,7 @@ class Deinterleave(Pixels):
                 planes = self._planes(vectors)
             for c, value in enumerate(planes):
                 plane = self.moved(at, c, channel)
-                self.store(value, plane, self.lanes(pixel, per))
+                self.store(value, plane, self.lanes(pixel, per), dealt=dealt)
                 if self.plan.claims:
                     for ahead in range(0, per * self.nest.write // 8, LINE):
                         self.claim(self.b.gep(plane.dst, CLAIMED_BYTES + ahead))
@@ -316,16 +320,28 @@ class Deinterleave(Pixels):
         what = self.what
         if what is None or not self.plan.late or what.src.is_signed or self.nest.read != 8:
             return False
-        words, most = 8 * self.machine.vector // WORD_BITS, self.machine.vector
-        whole = self.per % words == 0 and self.per * channels >= most  # no load reads on behind the pixels
-        return self.machine.permutes(8) and words * channels <= most and whole
+        per_register, anywhere = 8 * self.machine.vector // WORD_BITS, self.machine.permutes(8)
+        most = self.machine.vector if anywhere else LANE_BITS // 8  # bytes that are picked from
+        words = per_register if anywhere else LANE_BITS // WORD_BITS
+        whole = self.per % per_register == 0 and self.per * channels >= most  # nothing behind them is read
+        return (anywhere or self.machine.is_avx2) and words * channels <= most and whole
 
-    def _widened(self, src: Value, channels: int) -> Iterator[Value]:
+    def _deals_out(self, pixel: Loop) -> bool:
+        """Whether pixels are dealt out to registers as packs put them in order."""
+        registers = self.deals
+        words = 8 * self.machine.vector // WORD_BITS
+        alike = not (any(pixel.tables) or self.nest.adds)  # nothing else comes in the order of pixels
+        return bool(registers) and self.per % (registers * words) == 0 and alike
+
+    def _widened(self, src: Value, channels: int, dealt: bool) -> Iterator[Value]:
         """The vectors of all planes, put together of words, whose upper bytes are zero.
 
         They stay words where they become floats; else they are bytes again in the text, and each is made when
         it is wanted.
         """
+        if not self.machine.permutes(8):
+            yield from self._widened_in_lanes(src, channels, dealt)
+            return
         b, most, real = self.b, self.machine.vector, self.what is not None and self.what.dst.is_float
         words, total = 8 * most // WORD_BITS, self.per * channels
         zeros, wide = constant(vector(most, I8), 0), vector(words, integer(WORD_BITS))
@@ -340,6 +356,66 @@ class Deinterleave(Pixels):
                 word = b.bitcast(b.shuffle(x, picks, zeros), wide)
                 parts.append(word if real else b.trunc(word, I8))
             yield join(b, parts)
+
+    def _widened_in_lanes(self, src: Value, channels: int, dealt: bool) -> Iterator[Value]:
+        """The same where bytes are picked within lanes: each lane is loaded from where its pixels begin.
+
+        Four pixels are a lane of words. Registers have the lanes in turn; or they are dealt out, so that
+        packs, which take a lane of each register, put them in order.
+        """
+        b, real = self.b, self.what is not None and self.what.dst.is_float
+        lane, total = LANE_BITS // 8, self.per * channels
+        words, lanes = LANE_BITS // WORD_BITS, self.machine.vector // lane
+        size, wide = lane * lanes, vector(words * lanes, integer(WORD_BITS))
+        zeros, together = constant(vector(size, I8), 0), self.deals if dealt else 1
+        loaded = []
+        for number in range(self.per // (words * lanes)):
+            begin, register = number // together * together * lanes, number % together
+            firsts = [(begin + k * together + register) * words * channels for k in range(lanes)]
+            begins = [min(first, total - lane) for first in firsts]
+            parts = [b.load(vector(lane, I8), b.gep(src, begin), 1) for begin in begins]
+            loaded.append((join_lanes(b, parts), list(map(sub, firsts, begins))))
+        for c in range(channels):
+            made = []
+            for x, offsets in loaded:
+                picks = [size] * size
+                for k, offset in enumerate(offsets):
+                    taken = range(k * lane + offset + c, (k + 1) * lane, channels)
+                    picks[k * lane : (k + 1) * lane : WORD_BITS // 8] = taken[:words]
+                word = b.bitcast(b.shuffle(x, picks, zeros), wide)
+                made.append(word if real else b.trunc(word, I8))
+            yield join(b, made)
+
+    def _blends(self, channels: int) -> bool:
+        """Whether elements of an odd number of channels are picked within lanes, as they are."""
+        raw = self.what is None or self.plan.late
+        whole = self.per * self.nest.read == 8 * self.machine.vector
+        return channels % 2 == 1 and raw and whole and self.machine.is_avx2
+
+    def _blended(self, src: Value, channels: int) -> Iterator[Value]:
+        """The vectors of all planes: blends, and one shuffle within lanes.
+
+        A lane gets all elements of its pixels, in as many registers as there are channels. Where these are
+        odd, the elements of one channel lie at different places in each of those registers. With four
+        elements in a lane::
+
+            r0 g0 b0 r1 | g1 b1 r2 g2 | b2 r3 g3 b3    ->    r0 r3 r2 r1    ->    r0 r1 r2 r3
+        """
+        b, per = self.b, self.per
+        lane = LANE_BITS // self.nest.read
+        lanes = per // lane
+        registers = []
+        for k in range(channels):
+            firsts = [(n * channels + k) * lane for n in range(lanes)]
+            parts = [b.load(self.vector(lane), self.step(src, at, self.nest.read), 1) for at in firsts]
+            registers.append(join_lanes(b, parts))
+        for c in range(channels):
+            made = registers[0]
+            for k in range(1, channels):
+                here = [(k * lane + j) % channels == c for j in range(lane)] * lanes
+                made = b.shuffle(made, [per * there + j for j, there in enumerate(here)], registers[k])
+            places = [(pixel * channels + c) % lane for pixel in range(lane)]
+            yield b.shuffle(made, [n * lane + place for n in range(lanes) for place in places])
 
     def _planes(self, vectors: list[Value]) -> list[Value]:
         """The vectors of all planes.

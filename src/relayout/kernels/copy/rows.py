@@ -179,6 +179,9 @@ class Rows(Kernel):
 
     plan: RowsPlan
 
+    asks = 0
+    """How many bytes behind what is read other bytes are asked for, which are wanted soon; 0: none are."""
+
     def prepare(self) -> None:
         """Find out which line to ask for."""
         self.ahead = self._ahead() if self.plan.claims else 0
@@ -350,6 +353,9 @@ class Rows(Kernel):
         lanes = self.lanes(loop, count)
         if not self.plan.rows.is_straight:
             lanes = [[(first + lane) % loop.extent * t for lane in range(count)] for t in loop.tables]
+        if self.asks:
+            for at in range(0, count * self.nest.read // 8, LINE):
+                self.prefetch(place.src, self.asks + at)
         value = self.load(place, count, lanes)
         self._claim(place, count * self.nest.write // 8)
         self.store(value, place, lanes, aligned)
