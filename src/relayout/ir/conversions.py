@@ -783,6 +783,7 @@ def _rounded_half(b: Builder, bits: Value, nan: Value) -> Value:
     Adding one less than half a unit, and one more if the last bit that stays is set, carries into the upper
     half exactly where rounding to nearest even goes up, into the exponent too. A NaN is made quiet instead.
     """
+    half = bits.type.bits // 2
     quiet = {32: 0x400000, 16: 0x200}[bits.type.bits]
     odd = b.and_(b.lshr(bits, half), 1)
     rounded = b.add(b.add(bits, (1 << (half - 1)) - 1), odd)
