@@ -622,6 +622,29 @@ def test_pixels_fall_apart_within_lanes(channels, pixels, types, values, off):
     compare(src, dst, given=given, cpu=made, runs=runs, wish="deinterleave")
 
 
+@given(
+    size=st.integers(1, 500).map(lambda half: 2 * half),
+    types=st.sampled_from(("f32 s4", "f32 u4", "s4 f32", "u4 f32", "u4 bf16", "s4 f16", "s4 f64", "s32 u4")),
+    values=st.sampled_from((None, "scale", "each", "beta")),
+    off=st.integers(0, 63),
+)
+@examples(60)
+def test_rows_of_four_bits_become_words_at_once(size, types, values, off):
+    """With AVX2: eight elements of a word by shifts; and two registers of bytes that packs have dealt out."""
+    made, runs_here = x86("x86-64-v3")
+    src, dst = (rl.MemoryDesc((3, size), dtype, "ab") for dtype in types.split())
+    side = "src" if types[1] == "4" else "dst"
+    each = (1 + np.arange(size) / 8).astype(np.float32), 1
+    scales = {"scale": 0.5, "each": each, "beta": 2.0}
+    given = {} if values is None else {f"{side}_scale": scales[values], f"{side}_zero_point": 3}
+    if values == "beta":
+        given["beta"] = 1.0
+    shape = attributes_of(src, dst, given).shape
+    assume(candidates.lowered(all_moves(src, dst, shape), machine=made) is not None)
+    runs = [Run(off), Run(off, (2, 0, 1))] if runs_here else []
+    compare(src, dst, given=given, cpu=made, runs=runs, wish="rows")
+
+
 @pytest.mark.parametrize("seldom", [0.0, 0.01, 1.0])
 def test_bf16_is_rounded_by_halves(seldom):
     """With AVX2: ties, carries into the exponent, subnormal numbers; and NaN here and there."""

@@ -17,11 +17,13 @@ from relayout.kernels.copy.cost import (
     RUN_CYCLES,
     SPLIT_LINE_CYCLES,
 )
+from relayout.kernels.copy.nibbles import DEALT, NIBBLES, joined, words
 from relayout.kernels.copy.plan import (
     JOINED_BITS,
     LANE_BITS,
     LINE_BITS,
     LONG_ROW_BITS,
+    WORD_BITS,
     Facts,
     Plan,
     Run,
@@ -327,7 +329,13 @@ class Rows(Kernel):
         """Elements that are copied at a time: a vector of the narrower side, at most four of the other."""
         bits = 8 * self.machine.vector
         narrow, wide = sorted((max(8, self.nest.read), max(8, self.nest.write)))
-        return max(min(bits // narrow, 4 * bits // wide), 1)
+        piece = max(min(bits // narrow, 4 * bits // wide), 1)
+        return DEALT if piece == DEALT // 2 and self._deals_nibbles else piece
+
+    @property
+    def _deals_nibbles(self) -> bool:
+        """Whether two registers of bytes become one of 4-bit elements, and are only then put in order."""
+        return self.nest.write == 4 and self.nest.read == WORD_BITS and self.deals == 4 and not self.plan.late
 
     def _left(self, start: int, total: int, piece: int) -> Iterator[tuple[int, int]]:
         """Pieces of the last elements.
@@ -356,9 +364,23 @@ class Rows(Kernel):
         if self.asks:
             for at in range(0, count * self.nest.read // 8, LINE):
                 self.prefetch(place.src, self.asks + at)
-        value = self.load(place, count, lanes)
+        what = self.what
+        if what is not None and self._deals_nibbles and count == DEALT:
+            value = self.value(self.load_raw(place, count), place, lanes, dealt=True)
+            self._claim(place, count // 2)
+            self.store_raw(joined(self.b, value, what.dst), place.dst, aligned)
+            return
+        if what is not None and self._widens(count):
+            value = words(self.b, place.src, count, what.src)
+        else:
+            value = self.load(place, count, lanes)
         self._claim(place, count * self.nest.write // 8)
         self.store(value, place, lanes, aligned)
+
+    def _widens(self, count: int) -> bool:
+        """Whether 4-bit elements that become floats are words at once, see :func:`.nibbles.words`."""
+        real = self.what is not None and self.what.dst.is_float and self.plan.late
+        return real and self.nest.read == 4 and self.machine.is_avx2 and count % NIBBLES == 0
 
     def _zeros(self, place: Place, count: int, aligned: bool = False) -> None:
         size = count * self.nest.write // 8
