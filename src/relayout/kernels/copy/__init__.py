@@ -13,6 +13,7 @@
 ``squares``     transposition of squares by whole lines
 ``zeros``       transposition of short rows that end with padding
 ``network``     the shuffles of a transposition, and of interleaving
+``nibbles``     4-bit elements of rows, to and from words, with AVX2
 ``padded``      pixels of few channels that get zeros behind them
 ``pixels``      interleaving and its reverse: a few channels, or a few rows of a matrix
 ``packing``     conversion, then transposition, with a buffer between them
