@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -137,7 +137,9 @@ class Recorder(TorchDispatchMode):
         nodes = map_aggregate((args, kwargs), self._node)
         if any(type(one) is not FakeTensor for one in _tensors((args, kwargs))):
             args, kwargs = map_aggregate((args, kwargs), self._faked)
-        made = self._mode.__torch_dispatch__(func, types, args, kwargs)
+        made = self._view(func, args, kwargs)
+        if made is None:
+            made = self._mode.__torch_dispatch__(func, types, args, kwargs)
         node = self._graph.create_node("call_function", func, *nodes, name=func.overloadpacket.__name__)
         if type(made) is FakeTensor:
             self._note(node, made)
@@ -159,6 +161,20 @@ class Recorder(TorchDispatchMode):
             elif one is not None:
                 raise Untraced(f"{func} returns no tensor")
         return made
+
+    def _view(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What a view returns, a tensor or several, or None where it is no view.
+
+        PyTorch's dispatcher would look for it among all that it has made before, which takes longer than to
+        make it. Of these a transformer has hundreds.
+        """
+        if not func.is_view or type(args[0]) is not FakeTensor:
+            return None
+        with in_kernel_invocation_manager(self._mode):
+            made = func(*args, **kwargs)
+        if isinstance(made, torch.Tensor):
+            return FakeTensor(self._mode, made, CPU)
+        return [FakeTensor(self._mode, one, CPU) for one in made]
 
     def _normalized(self, args: Any, kwargs: Any) -> Any:
         """What a batch normalisation by kept statistics returns; None: it is another one.
