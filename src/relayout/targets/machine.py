@@ -121,6 +121,15 @@ class Machine(NamedTuple):
         return x86 and self.vector == 32 and NO_LIMIT not in self.features.split(",")
 
     @property
+    def registers(self) -> int:
+        """How many vector registers it has.
+
+        >>> machine("x86-64-v3").registers, machine("x86-64-v4").registers
+        (16, 32)
+        """
+        return 32 if self.is_arm or self.vector == LINE else 16
+
+    @property
     def is_arm(self) -> bool:
         """Whether it is of the AArch64 family.
 

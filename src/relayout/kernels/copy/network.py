@@ -26,7 +26,7 @@ bits. Only which row is loaded where is affected.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from relayout.ir.builder import Builder
 from relayout.ir.types import Value, integer, vector
@@ -97,8 +97,9 @@ class Network:
             for register in range(columns)
         ]
 
-    def transposed(self, b: Builder, registers: Sequence[Value]) -> list[Value]:
-        """Write the shuffles; return the registers of all columns, in order."""
+    def transposed(self, b: Builder, load: Callable[[int], Value]) -> list[Value]:
+        """Write the shuffles, stage by stage; return the registers of all columns, in order."""
+        registers = [load(k) for k in range(self.columns)]
         for stage, bit in enumerate(self.stages):
             after = list(registers)
             for one in range(self.columns):
@@ -111,6 +112,31 @@ class Network:
                 )
             registers = after
         return [registers[self._column_of.index(column)] for column in range(self.columns)]
+
+    def in_depth(self, b: Builder, load: Callable[[int], Value]) -> Iterator[tuple[int, Value]]:
+        """The same, one column after the other with its number, each as soon as it can be.
+
+        ``load`` is asked for a register when it is wanted. No more values than there are columns are alive at
+        a time, and those that have been given away are not: a tile of 16 columns fits 16 registers.
+        Stage by stage, LLVM keeps twice as many.
+        """
+        known: dict[tuple[int, int], Value] = {}
+
+        def value(stage: int, register: int) -> Value:
+            """What a register holds behind so many stages."""
+            if not stage:
+                return load(register)
+            if (stage, register) not in known:
+                bit = self.stages[stage - 1]
+                pair = register & ~(1 << bit), register | 1 << bit
+                one, two = (value(stage - 1, other) for other in pair)
+                for upper in (0, 1):
+                    known[stage, pair[upper]] = _unpacked(b, one, two, self.bits << stage - 1, upper)
+            return known.pop((stage, register))
+
+        last = self.stages[-1] if self.stages else 0
+        for register in sorted(range(self.columns), key=lambda k: (k & ~(1 << last), k)):
+            yield self._column_of[register], value(len(self.stages), register)
 
 
 def interleaved_at_once(bits: int, rows: int, columns: int, vector: int) -> int:

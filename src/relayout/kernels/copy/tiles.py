@@ -14,7 +14,7 @@ A plane of rows and columns is covered by tiles of three sizes, so that little i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -28,12 +28,13 @@ from relayout.kernels.copy.plan import LANE_BITS, LINE_BITS, WORD_BITS, Run
 from relayout.kernels.copy.tiling import StagedPlan, TransposePlan
 from relayout.targets.machine import LINE
 
-__all__ = ["Staged", "Transpose"]
+__all__ = ["ENOUGH", "Staged", "Tile", "Transpose"]
 
 CLAIMED_BYTES = 2 * LINE  # how far ahead short columns ask for the lines that they write
 PREFETCHED_ROWS = 8  # rows that are prefetched in one turn
 PRUNED = 4  # strips; with no more of them the overlapping last one gets code for its new columns only
 STAGES = 4  # of them would fill the L1 cache: the destination's lines and those to come need room, too
+ENOUGH = 32  # registers that LLVM gets by with whatever the order of shuffles and stores
 INLINE = 16  # rows of the largest tile that is inlined; larger ones are called
 
 
@@ -363,6 +364,7 @@ class Transpose(Kernel):
             place,
             (column, first, last),
             lambda at, *given: self._tiles(at, tile, *given),
+            spills=self.stream and self.few,
         )
 
     def call(
@@ -451,40 +453,65 @@ class Transpose(Kernel):
         per = net.elements
         dense = self._follow(tile) and valid == tile.rows
         columns: list[list[Value]] = [[] for _ in range(chunk)]
+
+        def register(first: int, number: int) -> Value:
+            """The rows that lie side by side in a register, from row ``first`` of the tile on."""
+            side_by_side = net.rows[number]
+            if dense:
+                return self.b.load(self.vector(per), source(first + len(side_by_side) * side_by_side[0]), 1)
+            parts = []
+            for row in side_by_side:
+                if first + row >= valid:
+                    kind = self.vector(chunk)
+                    parts.append(poison(kind) if self.short else constant(kind, 0))
+                    continue
+                at = Place(source(first + row), NOWHERE, self.entries(tables, first + row, row_loop))
+                if tile.used < chunk:
+                    parts.append(self._wide_row(tile, at.src, first + row))
+                else:
+                    parts.append(self.tile_row(at, chunk))
+            return join_lanes(self.b, parts)
+
+        if self.short:
+            self._store_short(tile, net.transposed(self.b, partial(register, 0)), target, valid)
+            return
         for first in range(0, tile.rows, per):
-            registers = []
-            for register in net.rows:
+            for c, made in self._turned(net, partial(register, first)):
                 if dense:
-                    begin = source(first + len(register) * register[0])
-                    registers.append(self.b.load(self.vector(per), begin, 1))
+                    columns[c] += self._in_turn(made, per // net.columns)
                     continue
-                parts = []
-                for row in register:
-                    if first + row >= valid:
-                        kind = self.vector(chunk)
-                        parts.append(poison(kind) if self.short else constant(kind, 0))
-                        continue
-                    at = Place(source(first + row), NOWHERE, self.entries(tables, first + row, row_loop))
-                    if tile.used < chunk:
-                        parts.append(self._wide_row(tile, at.src, first + row))
-                    else:
-                        parts.append(self.tile_row(at, chunk))
-                registers.append(join_lanes(self.b, parts))
-            made = net.transposed(self.b, registers)
-            if self.short:
-                self._store_short(tile, made, target, valid)
-                return
-            for c, column in enumerate(made):
-                if dense:
-                    columns[c] += self._in_turn(column, per // net.columns)
-                    continue
-                for k, part in enumerate(cut(self.b, column, per)):
-                    columns[k * net.columns + c].append(part)
+                for k, part in enumerate(cut(self.b, made, per)):
+                    column = k * net.columns + c
+                    if not self.at_once:
+                        columns[column].append(part)
+                    elif tile.done <= column < tile.used:
+                        entries = self.entries(tables, column, column_loop)
+                        self._store_part(part, target(column), entries, first, valid)
         for c, column_parts in list(enumerate(columns))[tile.done : tile.used]:
             pointer, entries = target(c), self.entries(tables, c, column_loop)
             for k, part in enumerate(column_parts):
                 self._store_part(part, pointer, entries, k * part.type.count, valid)
             self._claim(tile, pointer)
+
+    @property
+    def few(self) -> bool:
+        """Whether registers are so few that the order of shuffles and stores matters."""
+        return self.machine.registers < ENOUGH and not self.plan.narrow  # narrow ones are parts of wide ones
+
+    @property
+    def at_once(self) -> bool:
+        """Whether a register of a column is stored as soon as it is there, and not with the rest of its line.
+
+        Where registers are few, the columns of half a tile are all of them. Around the caches, lines leave as
+        a whole.
+        """
+        return self.few and not self.stream
+
+    def _turned(self, net: Network, load: Callable[[int], Value]) -> Iterable[tuple[int, Value]]:
+        """The columns of a tile with their numbers, in an order for the registers that there are."""
+        if self.few:
+            return net.in_depth(self.b, load)
+        return enumerate(net.transposed(self.b, load))
 
     def _follow(self, tile: Tile) -> bool:
         """Whether rows follow each other in the source, a lane each, so that registers are loaded whole.
@@ -546,15 +573,28 @@ class Transpose(Kernel):
                 return self.tile_row(Place(source(k), NOWHERE), chunk)
             return constant(self.vector(chunk), 0)
 
+        def rows(first: int, number: int) -> list[Value]:
+            """Registers of even rows and of the odd rows behind them."""
+            pairs = net.rows[number]
+            return [join_lanes(b, [row(2 * (first + k) + odd) for k in pairs]) for odd in (0, 1)]
+
+        def half(first: int, odd: int, number: int) -> Value:
+            """The even or the odd columns of a register."""
+            one, two = rows(first, number)
+            if odd:
+                return b.or_(b.lshr(one, 4), b.and_(two, 240))
+            return b.or_(b.and_(one, 15), b.shl(two, 4))
+
         for first in range(0, tile.rows // 2, net.elements):
             registers: tuple[list[Value], list[Value]] = [], []
-            for register in net.rows:
-                one, two = (join_lanes(b, [row(2 * (first + k) + odd) for k in register]) for odd in (0, 1))
+            for number in () if self.few else range(net.columns):
+                one, two = rows(first, number)
                 low, up, down, high = b.and_(one, 15), b.shl(two, 4), b.lshr(one, 4), b.and_(two, 240)
                 registers[0].append(b.or_(low, up))
                 registers[1].append(b.or_(down, high))
-            for odd, half in enumerate(registers):
-                for c, column in enumerate(net.transposed(b, half)):
+            for odd, made in enumerate(registers):  # where they are few, rows are loaded again for the other
+                load = partial(half, first, odd) if self.few else made.__getitem__
+                for c, column in self._turned(net, load):
                     pointer = b.gep(b.gep(target(c), odd * self.nest.pair // 8), first)
                     self.store_raw(column, pointer)
 
