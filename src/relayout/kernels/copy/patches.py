@@ -11,6 +11,9 @@ of the source are. Patches are a line wide and a tile high, and go down the rows
     +----+----+----+----+          +--      a line of the source, four tiles wide, is read once,
     | 5  | 6  | 7  | 8  |          | 25     and a line of the destination that ends within a patch
     +----+----+----+----+          +--      is in the L1 cache when the next one goes on
+
+That is no stream, which the processor would see and read in advance. So tiles may ask for what the patch
+below them reads, each for its share: the first one for a quarter of the rows of tiles 5 to 8.
 """
 
 from __future__ import annotations
@@ -20,23 +23,28 @@ from collections.abc import Iterator, Sequence
 from relayout.ir.builder import Operand
 from relayout.ir.types import Value
 from relayout.kernels.copy.base import Place, writes
-from relayout.kernels.copy.cost import patching
+from relayout.kernels.copy.cost import INSTRUCTION_CYCLES, patching
 from relayout.kernels.copy.plan import LANE_BITS, LINE_BITS, Facts, Plan, costing
 from relayout.kernels.copy.problem import Move
-from relayout.kernels.copy.tiles import Tile, Transpose
+from relayout.kernels.copy.tiles import ENOUGH, Tile, Transpose
 from relayout.kernels.copy.tiling import TransposePlan, by_columns, by_rows, shuffling, tiled
+from relayout.records import dataclass, replace
 
 __all__ = ["Patched", "PatchedPlan", "plans"]
 
 
+@dataclass(frozen=True)
 class PatchedPlan(TransposePlan):
     """The same, a patch after the other down the rows."""
 
     kind = "patched"
+    asks: bool = False
+    """Whether there is a choice: to ask for the lines of the next patch, or not to."""
 
     def choices(self) -> Iterator[str]:
-        """There is one way to do it."""
-        return iter(())
+        """Whether these lines are asked for."""
+        if self.asks:
+            yield "prefetched" if self.prefetch else "not prefetched"
 
     @property
     def width(self) -> int:
@@ -57,8 +65,11 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     if one.width < 2 * strip:
         return
     far = nest.bytes > facts.machine.l2
-    cost = shuffling(one) + patching(columns, rows, line, one.width, far)
-    yield from costing(by_rows(by_columns(one)), facts, cost)
+    asks = rows.is_straight and facts.machine.registers < ENOUGH  # where there are more, squares do it
+    one = replace(by_rows(by_columns(one)), asks=asks)
+    for prefetch in (far, not far) if asks else (False,):
+        cost = shuffling(one) + patching(columns, rows, line, one.width, far and not prefetch)
+        yield from costing(replace(one, prefetch=prefetch), facts, cost + INSTRUCTION_CYCLES * prefetch)
 
 
 @writes(PatchedPlan)
@@ -66,6 +77,11 @@ class Patched(Transpose):
     """Patches down the rows, then the next columns."""
 
     plan: PatchedPlan
+
+    def prepare(self) -> None:
+        """Choose the tiles; lines are asked for here, and not strip by strip."""
+        super().prepare()
+        self.ahead = False
 
     def plane(self, place: Place) -> None:
         """All rows and columns."""
@@ -101,9 +117,24 @@ class Patched(Transpose):
     ) -> None:
         """The patches below each other, from one row to another; ``strips``: a range of columns."""
         b, tile = self.b, self.main
+        shares = len(range(*strips))
 
         def turned(row: Operand, u: Value) -> None:
+            if self.plan.asks and self.plan.prefetch:
+                self._ask_below(place, column, row, b.udiv(b.sub(u, start), step), tile.rows // shares)
             self.strip(place, tile, b.add(column, u), row, b.add(row, tile.rows))
 
         start, stop, step = strips
         b.loop(first, last, tile.rows, lambda row: b.loop(start, stop, step, lambda u: turned(row, u)))
+
+    def _ask_below(self, place: Place, column: Operand, row: Operand, number: Operand, rows: int) -> None:
+        """Ask for a share of the lines of the patch below one that begins at a column and a row.
+
+        Behind the last row there may be nothing, which is no harm.
+        """
+        below = self.b.add(row, self.main.rows)
+        source = self._sources(
+            self.step(place.src, column, self.nest.read), self.b.add(below, self.b.mul(number, rows))
+        )
+        for k in range(rows):
+            self.b.prefetch(source(k), 3)
