@@ -530,7 +530,7 @@ def test_patches_go_down_the_rows(dims, off, types, formats, values, cpu):
     given = given if one != two and values else {}
     runs = [Run(off), Run(off, (2, 0, 1))]
     made, runs_here = (None, True) if cpu == "host" else x86(cpu)
-    for words in ("patched, cached", "patched, streamed"):
+    for words in ("patched, cached", "patched, prefetched", "patched, not prefetched", "patched, streamed"):
         compare(src, dst, given=given, cpu=made, runs=runs if runs_here else [], wish=words)
 
 

@@ -97,6 +97,18 @@ class Machine(NamedTuple):
         return self.vector == LINE and self.cpu == "znver4"
 
     @property
+    def jumps(self) -> bool:
+        """Whether it goes from one place of a cache to another at no cost, as far as its name tells.
+
+        On an Intel Xeon transposes gain where they read and write on, line after line: the next ones are
+        fetched in advance. AMD's Zen 3 has its caches so near that the order hardly matters, up to some MB.
+
+        >>> machine("sapphirerapids").jumps, machine("znver3").jumps
+        (False, True)
+        """
+        return self.cpu == "znver3"
+
+    @property
     def has_half_lines(self) -> bool:
         """Whether its widest registers are half a cache line: those of x86 with AVX2 and no more.
 

@@ -19,7 +19,7 @@ from math import gcd
 
 from relayout.kernels.copy.plan import LANE_BITS, LINE_BITS, Run
 from relayout.kernels.copy.problem import Move
-from relayout.targets.machine import LINE
+from relayout.targets.machine import LINE, Machine
 from relayout.targets.processors import caches
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
         "ending",
         "fitting",
         "instructions",
+        "near",
         "patching",
         "squaring",
         "transposing",
@@ -60,6 +61,7 @@ CONVERT_CYCLES = 2.5  # cycles to convert a vector, clamp it and make it narrowe
 SPILLED = 2.0  # times as long takes a conversion amid the loads of a tile, which needs all registers
 RUN_CYCLES = 2.0  # cycles for the addresses and the branch of a loop's turn
 ELEMENT_CYCLES = 2.5  # cycles to move one element by itself
+NEAR = 4  # times the L2 cache: so much the L3 cache of a processor that jumps has at hand, asked for or not
 PASS_CYCLES = 2.0  # cycles for a line to go through a buffer in the L1 cache, there and back
 
 
@@ -155,7 +157,12 @@ def squaring(columns: Run, rows: Run, side: int) -> float:
     return cost + STRIP_CYCLES / side
 
 
-def ending(nest: Move, columns: Run, rows: Run, block: int, buffer: bool) -> float:
+def near(nest: Move, machine: Machine) -> bool:
+    """Whether what is moved lies so near that it makes no difference in which order lines come."""
+    return machine.jumps and nest.bytes <= NEAR * machine.l2
+
+
+def ending(nest: Move, columns: Run, rows: Run, block: int, buffer: bool, machine: Machine) -> float:
     """Cycles for a line of a destination whose columns are written where they are, or to a buffer first."""
     cost = STRADDLING_CYCLES * any(stride % LINE_BITS for stride in columns.strides("dst"))
     if buffer:
@@ -165,11 +172,13 @@ def ending(nest: Move, columns: Run, rows: Run, block: int, buffer: bool) -> flo
         return cost
     piece = min(block, rows.extent) * nest.write // 8
     lines = max(1.0, piece / LINE)
+    jumps = near(nest, machine) and back < PAGE_BYTES
+    further = 0.0 if jumps else elsewhere(back)
     stay = columns.extent * (piece + LINE) <= caches()[0] // 2  # until the next block goes on there
     if not stay:
-        cost += SPLIT_LINE_CYCLES / lines * bool(back % LINE) + elsewhere(back) / lines
+        cost += SPLIT_LINE_CYCLES / lines * bool(back % LINE) + further / lines
     elif back >= PAGE_BYTES:
-        cost += elsewhere(back) / lines
+        cost += further / lines
     return cost
 
 

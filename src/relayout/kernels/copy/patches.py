@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from relayout.ir.builder import Operand
 from relayout.ir.types import Value
 from relayout.kernels.copy.base import Place, writes
-from relayout.kernels.copy.cost import INSTRUCTION_CYCLES, patching
+from relayout.kernels.copy.cost import INSTRUCTION_CYCLES, L2_LINE_CYCLES, near, patching
 from relayout.kernels.copy.plan import LANE_BITS, LINE_BITS, Facts, Plan, costing
 from relayout.kernels.copy.problem import Move
 from relayout.kernels.copy.tiles import ENOUGH, Tile, Transpose
@@ -64,12 +64,15 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     one = PatchedPlan(nest, columns, rows, made.around, made.shared, block=line)
     if one.width < 2 * strip:
         return
-    far = nest.bytes > facts.machine.l2
-    asks = rows.is_straight and facts.machine.registers < ENOUGH  # where there are more, squares do it
+    machine = facts.machine
+    far = nest.bytes > machine.l2 and not near(nest, machine)
+    # Squares, where there are more registers, have a choice of their own.
+    asks = rows.is_straight and rows.extent >= 2 * line and machine.registers < ENOUGH
     one = replace(by_rows(by_columns(one)), asks=asks)
     for prefetch in (far, not far) if asks else (False,):
         cost = shuffling(one) + patching(columns, rows, line, one.width, far and not prefetch)
-        yield from costing(replace(one, prefetch=prefetch), facts, cost + INSTRUCTION_CYCLES * prefetch)
+        cost += prefetch * (INSTRUCTION_CYCLES if far else L2_LINE_CYCLES)
+        yield from costing(replace(one, prefetch=prefetch), facts, cost)
 
 
 @writes(PatchedPlan)

@@ -205,7 +205,7 @@ def _ways(made: TransposePlan, facts: Facts) -> Iterator[Plan]:
         for swept in _swept(one):
             back = L2_LINE_CYCLES * (inside != (swept.blocked is not None)) * (can and not stage)
             for lined in _lined(swept):
-                more = ending(nest, columns, rows, block, bool(lined.bounced))
+                more = ending(nest, columns, rows, block, bool(lined.bounced), facts.machine)
                 for prefetch in (far, not far)[: 1 if hollow else 2]:
                     wrong = 0.0 if prefetch == far else TLB_MISS_CYCLES if far else INSTRUCTION_CYCLES
                     if facts.hopeless(cost + back + more + wrong):
