@@ -738,6 +738,22 @@ def test_planes_that_become_narrower_before_they_are_interleaved(channels, pixel
     assert kinds == ("interleave",) or pixels < 64 or channels == 16 or types == "f32 u4"
 
 
+@given(
+    channels=st.sampled_from((2, 4, 8, 16)),
+    pixels=st.integers(8, 400),
+    dtype=st.sampled_from(("s8", "bf16", "f32", "f64")),
+    off=st.integers(0, 63),
+    cpu=st.sampled_from(("x86-64-v3", "host")),
+)
+@examples(60)
+def test_pixels_fall_apart_within_lanes(channels, pixels, dtype, off, cpu):
+    """Pixels that a lane holds several of, or one, or a part; those that are left over."""
+    src, dst = (rl.MemoryDesc((3, channels, pixels), dtype, tag) for tag in ("acb", "abc"))
+    made, runs_here = (None, True) if cpu == "host" else x86(cpu)
+    runs = [Run(off), Run(off, (2, 0, 1))] if runs_here else []
+    compare(src, dst, cpu=made, runs=runs, wish="deinterleave")
+
+
 @pytest.mark.parametrize("types", [("s8", "s8"), ("bf16", "bf16"), ("f32", "s8"), ("u8", "f32")])
 @pytest.mark.parametrize("kind", ["estimate", "transpose", "staged", "patched", "32 rows", "128 rows"])
 def test_threads_share_rows_where_nothing_else_is_left(monkeypatch, types, kind):

@@ -11,7 +11,7 @@ from relayout.ir.types import I8, Value, constant, integer, vector
 from relayout.ir.vectors import join, join_lanes
 from relayout.kernels.copy.base import Kernel, Lanes, Place, writes
 from relayout.kernels.copy.cost import PASS_CYCLES, converting, elsewhere, fitting, instructions
-from relayout.kernels.copy.network import beside, in_turn, interleaved, interleaved_at_once
+from relayout.kernels.copy.network import Network, beside, in_turn, interleaved, interleaved_at_once
 from relayout.kernels.copy.plan import (
     LANE_BITS,
     LINE_BITS,
@@ -37,6 +37,9 @@ from relayout.targets.machine import LINE, Machine
 __all__ = ["Deinterleave", "DeinterleavePlan", "Interleave", "InterleavePlan", "Pixels", "in_strips", "plans"]
 
 MOST_CHANNELS = 8  # turns of the longest loop that is interleaved or deinterleaved
+HALVING = {8: 10.0, 16: 7.5, 32: 4.5, 64: 3.0, LANE_BITS: 2.0}
+"""Instructions for a line whose even and odd units, of so many bits, are told apart with registers of half a
+line: LLVM puts units in order within lanes, then lanes, then both registers together."""
 CLAIMED_BYTES = 2 * LINE  # how far ahead planes ask for the lines that they write
 STRIP_PIXELS = 1 << 10  # threads share pixels in multiples of so many
 
@@ -121,7 +124,8 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
         and outer.src == inner.extent * nest.read
         and 2 * outer.extent >= line
     ):
-        cost = _cost(nest, inner.extent) * _again(outer.extent, line) + elsewhere(abs(inner.dst) // 8)
+        cost = _cost(nest, inner.extent, facts.machine)
+        cost = cost * _again(outer.extent, line) + elsewhere(abs(inner.dst) // 8)
         yield from costing(in_strips(DeinterleavePlan(*parts), outer), facts, cost)
     made = InterleavePlan(*parts)
     few = made.total <= MOST_CHANNELS or (made.total == LANE_BITS // 8 and _of_bytes(nest, outer))
@@ -137,10 +141,25 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
             )
 
 
-def _cost(nest: Move, channels: int) -> float:
-    """A load and a store; halves of halves, or an element of one vector after the other."""
-    shuffles = log2(channels) if not channels & (channels - 1) else channels - 1
+def _cost(nest: Move, channels: int, machine: Machine | None = None) -> float:
+    """A load and a store; halves of halves, or an element of one vector after the other.
+
+    ``machine`` is what pixels fall apart on.
+    """
+    even = not channels & (channels - 1)
+    shuffles: float = int(log2(channels)) if even else channels - 1
+    if machine is not None and machine.has_half_lines and even and nest.conversion is None:
+        if _fit_lanes(channels, nest.write):
+            shuffles += channels * nest.write < LANE_BITS
+        else:
+            shuffles = sum(HALVING[min(nest.write << k, LANE_BITS)] for k in range(int(shuffles)))
     return instructions(1, shuffles) + converting(nest, LINE)
+
+
+def _fit_lanes(channels: int, bits: int) -> bool:
+    """Whether a lane of 16 bytes holds pixels of so many channels; of two words it is no gain."""
+    whole = channels * bits == LANE_BITS or (channels * bits < LANE_BITS and bits < WORD_BITS)
+    return whole and not channels & (channels - 1)
 
 
 def _again(pixels: int, line: int) -> float:
@@ -300,6 +319,8 @@ class Deinterleave(Pixels):
                 planes: Iterable[Value] = self._widened(at.src, channels, dealt)
             elif self._blends(channels):
                 planes = self._blended(at.src, channels)
+            elif self._by_lanes(channels):
+                planes = self._in_lanes(at.src, channels)
             else:
                 vectors = [
                     self.load(at._replace(src=self.step(at.src, k * per, self.nest.read)), per, lanes(k))
@@ -314,6 +335,38 @@ class Deinterleave(Pixels):
                         self.claim(self.b.gep(plane.dst, CLAIMED_BYTES + ahead))
 
         self.along(pixel, place, some)
+
+    def _by_lanes(self, channels: int) -> bool:
+        """Whether pixels fall apart within lanes, where no instruction goes across them that would do it."""
+        plan, full = self.plan, 8 * self.machine.vector
+        lanes = _fit_lanes(channels, plan.mid) and self.machine.has_half_lines and not plan.narrow
+        return lanes and self.what is None and self.per * plan.mid == full
+
+    def _in_lanes(self, src: Value, channels: int) -> list[Value]:
+        """The vectors of all planes, of pixels that are loaded by lanes, each of which has several.
+
+        The lanes of a register are far apart, so that nothing has to go from one to the other. Four channels
+        of bytes, four pixels in a lane::
+
+            a0 b0 c0 d0 a1 b1 .. d3 | a16 b16 ..        as they are loaded
+            a0 a1 a2 a3 b0 b1 .. d3 | a16 a17 ..        each lane in order: groups of a channel
+            a0 a1 a2 a3 a4 a5 .. a15 | a16 a17 .. a31   groups of four such registers, turned over
+        """
+        b, bits = self.b, self.plan.mid
+        places = LANE_BITS // bits
+        group = places // channels
+        net = Network(LANE_BITS // channels, channels, 2 * channels)
+        picks = [
+            lane + g * channels + c for lane in (0, places) for c in range(channels) for g in range(group)
+        ]
+
+        def load(number: int) -> Value:
+            rows = net.rows[number]
+            lanes = [b.load(self.vector(places), b.gep(src, LANE_BITS // 8 * row), 1) for row in rows]
+            whole = join_lanes(b, lanes)
+            return b.shuffle(whole, picks) if group > 1 else whole
+
+        return [plane for _, plane in sorted(net.in_depth(b, load), key=lambda made: made[0])]
 
     def _widens_at_once(self, channels: int) -> bool:
         """Whether bytes become wider while they are picked: one instruction for a vector of words."""
