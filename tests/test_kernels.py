@@ -746,7 +746,7 @@ def test_planes_that_become_narrower_before_they_are_interleaved(channels, pixel
     cpu=st.sampled_from(("x86-64-v3", "host")),
 )
 @examples(60)
-def test_pixels_fall_apart_within_lanes(channels, pixels, dtype, off, cpu):
+def test_few_channels_by_lanes_that_are_far_apart(channels, pixels, dtype, off, cpu):
     """Pixels that a lane holds several of, or one, or a part; those that are left over."""
     src, dst = (rl.MemoryDesc((3, channels, pixels), dtype, tag) for tag in ("acb", "abc"))
     made, runs_here = (None, True) if cpu == "host" else x86(cpu)
