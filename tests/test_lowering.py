@@ -96,9 +96,11 @@ def test_networks_that_were_converted_from_nhwc_have_no_transpose_left():
         {"x": (1, 12, 14, 32)},
         w=noise(32, 32, 3, 3) / 10,
     )
-    run = check(graph)
-    assert kinds(run) == ["convolution", "convolution"]
-    assert run.plan.conversions == ()
+    for format in (None, "nhwc", "nChw16c"):
+        run = check(graph, format=format)
+        assert kinds(run).count("convolution") == 2
+        if format != "nChw16c":  # all of it is in the format of the inputs, or in the cheapest
+            assert (len(kinds(run)), run.plan.conversions) == (2, ())
 
 
 def windows(grid):

@@ -183,8 +183,18 @@ class Case:
     @cached_property
     def moving(self) -> tuple[Operand, ...]:
         """Everything that is read and is no constant, the chain's operands among it, each once."""
+        return tuple({one.name: one for one in self._read if one.data is None}.values())
+
+    @cached_property
+    def _read(self) -> tuple[Operand, ...]:
+        """Everything that is read, as often as it is."""
         several = [*self.inputs, *(one for _, operands in self.chain for one in operands)]
-        return tuple({one.name: one for one in several if one is not None and one.data is None}.values())
+        return tuple(one for one in several if one is not None)
+
+    def reads_last(self, operand: Operand) -> bool:
+        """Whether a value is read here once, and by no other node."""
+        once = sum(one.name == operand.name for one in self._read) == 1
+        return once and self.uses.get(operand.name) == 1
 
     @property
     def out(self) -> Operand:

@@ -338,7 +338,7 @@ class Site:
         return (
             operand.data is None
             and operand.name in self._emission.fresh
-            and self.case.uses.get(operand.name) == 1
+            and self.case.reads_last(operand)
         )
 
     def viewed(self, value: Value, see: Callable[[Layout], Layout]) -> Value:
