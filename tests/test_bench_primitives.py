@@ -37,11 +37,12 @@ from relayout.bench.peers.primitives import all_peers
 from relayout.bench.peers.primitives.contestant import Computation
 from relayout.bench.primitives import NETWORKS, PEAK, QUICK, Result, Task, measured, tasks
 from relayout.bench.primitives_report import Report, as_json
+from relayout.bench.zoo.quantising import saturates
 from relayout.cli import application
 from relayout.ir.dots import INSTRUCTIONS
 from relayout.jit.compile import _target, assemble, available
 from relayout.kernels.conv.amx import KINDS
-from relayout.targets.machine import llvm, machine
+from relayout.targets.machine import host, llvm, machine
 from strategies import examples
 
 RESIDUAL = {"ResNet-50": {}, "ResNeXt-101": {"depths": (3, 4, 23, 3), "groups": 32, "width": 128}}
@@ -240,6 +241,8 @@ class TestPeers:
     @pytest.mark.parametrize("kind", [kind for kind in TYPES if kind != "f32"])
     def test_agree_in_narrow_types(self, kind):
         peers = [peer for peer in all_peers() if peer.name == "oneDNN" and peer.available() is not None]
+        if saturates(host()) and kind.endswith("s8"):  # sums of two products, as those of oneDNN do
+            peers = []
         for work in (
             Conv("mine", 2, 20, 7, 6, 24, 3, 3, 1, 1, dtype=kind),
             Product("mine", 9, 64, 40, dtype=kind),
