@@ -154,7 +154,7 @@ def window_step(window: Window, source: str, target: str, size: int) -> Step:
     step = separable_step(shared, source, target, size) if shared is not None else None
     if step is not None:
         return step
-    shared = separable.of_window(window, True) if host().vector == 32 else None
+    shared = separable.of_window(window, True) if host().is_avx2 else None
     if shared is not None and sliding.suits(shared, host()):
         write = sliding.module
         return kernel_step(

@@ -89,7 +89,7 @@ class ImageProducts(ProductPrimitive):
         plain = {1: "oiw", 2: "oihw", 3: "oidhw"}[len(src.dims) - 2]
         weights = self._weights_format(given)
         free = weights is not None and src.layout is None and dst.layout is None
-        blocked = free and not _has_half_lines()
+        blocked = free and not _prefers_channels_last()
         wanted = {
             read: dst.format or _favourite(src, blocked),
             written: src.format or _favourite(dst, blocked),
@@ -294,7 +294,7 @@ def _favourite(desc: MemoryDesc, blocked: bool) -> str:
 
 
 @locked
-def _has_half_lines() -> bool:
+def _prefers_channels_last() -> bool:
     """Whether vectors are half a cache line, as with AVX2: there sums over channels prefer channels-last.
 
     A block of channels is over after eight steps of a sum, and the next one begins in another page, where no
@@ -303,7 +303,7 @@ def _has_half_lines() -> bool:
     """
     from relayout.targets.machine import host
 
-    return supported() and host().has_half_lines
+    return supported() and host().is_avx2
 
 
 def _as_groups(channels: int, weights: Sequence[int], grouped: bool) -> str:

@@ -109,19 +109,11 @@ class Machine(NamedTuple):
         return self.cpu == "znver3"
 
     @property
-    def has_half_lines(self) -> bool:
-        """Whether its widest registers are half a cache line: those of x86 with AVX2 and no more.
-
-        >>> machine("znver3").has_half_lines, machine("znver4").has_half_lines
-        (True, False)
-        """
-        return self.vector == LINE // 2 and not self.is_arm
-
-    @property
     def is_avx2(self) -> bool:
-        """Whether its widest vectors are those of AVX2, whose shuffles pick bytes within lanes of 128 bits.
+        """Whether it is an x86 whose widest registers are those of AVX2: sixteen of half a cache line.
 
-        A processor with AVX-512 is none, even where kernels use half of its registers.
+        Their shuffles pick bytes within lanes of 128 bits. A processor with AVX-512 is none, even where
+        kernels use half of its registers.
 
         >>> names = "x86-64-v2", "x86-64-v3", "znver3", "znver4"
         >>> [machine(name).is_avx2 for name in names]
@@ -129,8 +121,7 @@ class Machine(NamedTuple):
         >>> machine("znver4")._replace(vector=32).is_avx2
         False
         """
-        x86 = self.triple.startswith("x86_64")
-        return x86 and self.vector == 32 and NO_LIMIT not in self.features.split(",")
+        return self.vector == LINE // 2 and not self.is_arm and NO_LIMIT not in self.features.split(",")
 
     @property
     def registers(self) -> int:

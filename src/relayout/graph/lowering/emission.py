@@ -335,11 +335,7 @@ class Site:
 
     def ends_here(self, operand: Operand) -> bool:
         """Whether nobody else reads a value, which has memory of its own."""
-        return (
-            operand.data is None
-            and operand.name in self._emission.fresh
-            and self.case.reads_last(operand)
-        )
+        return operand.data is None and operand.name in self._emission.fresh and self.case.reads_last(operand)
 
     def viewed(self, value: Value, see: Callable[[Layout], Layout]) -> Value:
         """A view; of a copy without holes, or a row-major one, where the layout can't say it."""

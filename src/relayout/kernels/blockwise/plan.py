@@ -19,7 +19,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from relayout.dtypes import dtype
-from relayout.kernels.conv.tile import registers_of
 from relayout.targets.machine import Machine
 
 __all__ = ["GROUP", "LIMBS", "NEAR", "Plan", "chunk_of", "lines_of", "side_of", "weights_text"]
@@ -57,7 +56,7 @@ def side_of(outputs: int, machine: Machine) -> int:
     2
     """
     groups = -(-outputs // (machine.vector // 4))
-    most = registers_of(machine) // 8
+    most = machine.registers // 8
     return next(n for n in SIDES if n <= most and -(-groups // n) * n <= groups + groups // PADDED)
 
 
@@ -129,7 +128,7 @@ class Plan(NamedTuple):
         """
         if self.rows == 1:
             return self.side, 1
-        registers = registers_of(self.machine)
+        registers = self.machine.registers
         together, room = min(self.side, 2), registers * 3 // 8
         if registers >= MANY_REGISTERS:
             together, room = self.side, registers * 3 // 4

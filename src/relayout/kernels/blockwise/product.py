@@ -45,7 +45,6 @@ from relayout.kernels.blockwise.dots import (
     widened,
 )
 from relayout.kernels.blockwise.plan import Plan
-from relayout.kernels.conv.tile import registers_of
 
 __all__ = ["PRODUCT", "product_text"]
 
@@ -213,7 +212,7 @@ class _Writer:
         b, plan = self.b, self.plan
         found = list(found)
         taken = len(found) + (2 if plan.bits == 4 else 1) * len(weights) + 2  # sums, weights, a word, a mask
-        several = 1 if taken > registers_of(plan.machine) else len(weights)
+        several = 1 if taken > plan.machine.registers else len(weights)
         for number in range(count):
             for first in range(0, len(weights), several):
                 here = weights[first : first + several]

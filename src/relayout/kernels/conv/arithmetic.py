@@ -228,7 +228,7 @@ def _pairs_gain(machine: Machine) -> bool:
     three and two (Haswell to Skylake), so that a product of two pairs of 16 bits and its sum take no longer
     than one fused multiply-add, and do twice as much. In 512 bits all ports do all three, which is a draw.
     """
-    return machine.vector == 32 and not machine.is_arm
+    return machine.is_avx2
 
 
 def without_dots(

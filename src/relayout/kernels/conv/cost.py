@@ -28,7 +28,7 @@ from typing import NamedTuple
 from relayout.dtypes import dtype
 from relayout.kernels.conv.direct import Block, Cut, Direct, Group, Place
 from relayout.kernels.conv.geometry import share_inside
-from relayout.kernels.conv.tile import WORD, registers_of
+from relayout.kernels.conv.tile import WORD
 from relayout.targets.machine import Machine
 
 __all__ = ["FACTS", "TILES_TRIED", "Facts", "Known", "Model", "facts_of", "pieces_of_extent"]
@@ -120,7 +120,7 @@ def facts_of(machine: Machine) -> Facts:
     >>> [facts_of(machine(cpu)).loads for cpu in ("znver3", "znver4")]
     [2.0, 1.3]
     """
-    return HALF_LINES if machine.has_half_lines else FACTS
+    return HALF_LINES if machine.is_avx2 else FACTS
 
 
 class Known:
@@ -219,7 +219,7 @@ class Model:
     def room(self) -> int:
         """How many pixels' sums fit the registers, beside weights and what is being multiplied."""
         nest, vectors = self.nest, max(self.groups)
-        registers, inputs = registers_of(nest.machine), nest.geometry.inputs
+        registers, inputs = nest.machine.registers, nest.geometry.inputs
         if nest.spread:
             crosses = nest.geometry.outputs * WORD > LANE_BYTES
             patterns = inputs if crosses else 0  # in registers

@@ -66,7 +66,7 @@ from relayout.kernels.conv.direct import Place
 from relayout.kernels.conv.geometry import Geometry, Span, few_borders, is_spread, rows_have_taps, spans
 from relayout.kernels.conv.planning import Problem
 from relayout.kernels.conv.sides import LEAST, Side, pieces_at, places_of, side_of
-from relayout.kernels.conv.tile import lanes_of, registers_of
+from relayout.kernels.conv.tile import lanes_of
 from relayout.kernels.conv.weights import Weights, weights_of
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
@@ -323,7 +323,7 @@ def _most_pixels(geometry: Geometry, machine: Machine, pitch: int, run: int) -> 
     Each turn reads all pixels again. Pixels a power of two apart share few sets of the L1 cache; where it
     does not hold those of all rows of taps, turns are done row by row, with more rotations.
     """
-    room = registers_of(machine) - min(geometry.kernel[2], COLUMNS_HELD) - 3
+    room = machine.registers - min(geometry.kernel[2], COLUMNS_HELD) - 3
     in_rows = False
     if _turns(geometry) == 1:
         room = min(room, WINDOW_PIXELS) if run > 1 and geometry.taps <= FEW_TAPS else room

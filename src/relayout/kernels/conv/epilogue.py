@@ -245,7 +245,7 @@ class Writer:
         order. Four of 8 sums are 32 bytes by three packs and one permutation. One by itself takes as many.
         """
         narrow = self.target.name in ("s8", "u8", "bf16")
-        packs = self.machine.vector == 32 and not self.machine.is_arm and not self.whole
+        packs = self.machine.is_avx2 and not self.whole
         return 32 // self.target.bits if narrow and packs else 1
 
     def store(self, b: Function, sums: Sequence[tuple[Value, int, int]]) -> None:

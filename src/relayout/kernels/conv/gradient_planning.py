@@ -36,7 +36,7 @@ from relayout.kernels.conv.gradient import (
     row_of,
 )
 from relayout.kernels.conv.sides import Side, pieces_at, places_of, side_of
-from relayout.kernels.conv.tile import WORD, lanes_of, registers_of
+from relayout.kernels.conv.tile import WORD, lanes_of
 from relayout.kernels.conv.weights import Weights
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit
@@ -224,7 +224,7 @@ def _plans(problem: _Problem, gathers: bool, packs: bool | None, ahead: bool) ->
 
 def _room(row: Row, geometry: Geometry, machine: Machine) -> int:
     """How many vectors of outputs (spread), or input channels of one vector of them, registers hold."""
-    taps, registers = geometry.kernel[2], registers_of(machine)
+    taps, registers = geometry.kernel[2], machine.registers
     if is_spread(geometry, lanes_of(machine)):
         return min(8, (registers - 1) // (taps * geometry.inputs + row.depth))
     return (registers - row.depth - 2) // taps
@@ -236,7 +236,7 @@ def _most_vectors(machine: Machine) -> int:
     A vector of input channels is cut into tiles. With 8 of them and 16 registers these have 4 each, and of 2
     vectors 8 sums, which wait for themselves; of 3 vectors 12.
     """
-    return 3 if machine.has_half_lines else registers_of(machine) // 8
+    return 3 if machine.is_avx2 else machine.registers // 8
 
 
 # -- blocks of outputs, and tiles of inputs -----------------------------------------------------------------
@@ -301,8 +301,8 @@ def _tiles(problem: _Problem, source: Side, gathers: bool) -> _Blocks | None:
     row = ceil(per / lanes)
     blocks = ceil(row / _most_vectors(machine))
     vectors = ceil(row / blocks)
-    spare = 1 if machine.has_half_lines else 2
-    most = (registers_of(machine) - vectors - spare) // vectors if vectors > 1 else registers_of(machine) - 6
+    spare = 1 if machine.is_avx2 else 2
+    most = (machine.registers - vectors - spare) // vectors if vectors > 1 else machine.registers - 6
     if problem.row is not None:
         most = _room(problem.row, geometry, machine)
     each = gathers and geometry.groups > 1  # packed for each group
@@ -332,7 +332,7 @@ def _spread(problem: _Problem, source: Side, gathers: bool) -> _Blocks | None:
     each = lanes // geometry.outputs * geometry.inputs  # channels of the source that a vector meets
     all_inputs = geometry.groups * geometry.inputs
     row = len(problem.weights.vectors)
-    most = max(1, min(8, (registers_of(problem.machine) - 6) // (2 + geometry.inputs)))
+    most = max(1, min(8, (problem.machine.registers - 6) // (2 + geometry.inputs)))
     if problem.row is not None:
         most = _room(problem.row, geometry, problem.machine)
     places = () if gathers else places_of(source.channels, all_inputs)

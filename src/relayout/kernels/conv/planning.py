@@ -19,7 +19,7 @@ from relayout.kernels.conv.cost import FACTS
 from relayout.kernels.conv.direct import Block, Cut, Direct, Group, Packing, Place
 from relayout.kernels.conv.geometry import Geometry, few_borders, is_spread, lane_patterns, rows_have_taps
 from relayout.kernels.conv.sides import Side, pieces_at, places_of, side_of
-from relayout.kernels.conv.tile import WORD, lanes_of, registers_of
+from relayout.kernels.conv.tile import WORD, lanes_of
 from relayout.kernels.conv.weights import Weights, in_steps, weights_of
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Digit, Layout
@@ -75,7 +75,7 @@ def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
         pitch += LINE
     ways = []
     collides = _collides(source, geometry, arithmetic)
-    if src.dtype.name == arithmetic.operand and (machine.has_half_lines or not collides):
+    if src.dtype.name == arithmetic.operand and (machine.is_avx2 or not collides):
         ways += [False] * (_direct_loops(source, geometry, arithmetic, found, lanes, spread) is not None)
     if collides or not (ways and geometry.inside):
         ways += [True] * (_packed_loops(geometry, arithmetic, found, pitch, 0, spread) is not None)
@@ -344,7 +344,7 @@ def _vectors(geometry: Geometry, lanes: int, machine: Machine, spread: bool) -> 
     if spread:
         return [1]
     most = ceil(geometry.outputs / lanes)
-    return [n for n in (1, 2, 3, 4) if n <= most and n + 2 < registers_of(machine)]
+    return [n for n in (1, 2, 3, 4) if n <= most and n + 2 < machine.registers]
 
 
 def _groups(

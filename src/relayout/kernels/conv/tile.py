@@ -57,7 +57,6 @@ __all__ = [
     "Emit",
     "Tile",
     "lanes_of",
-    "registers_of",
     "tile_function",
 ]
 
@@ -181,11 +180,6 @@ def in_blocks(
 def lanes_of(machine: Machine) -> int:
     """Sums that a vector register holds."""
     return machine.vector // WORD
-
-
-def registers_of(machine: Machine) -> int:
-    """How many vector registers a processor has."""
-    return 32 if machine.vector == 64 or machine.is_arm else 16
 
 
 class Emit(Protocol):

@@ -148,7 +148,7 @@ def _cost(nest: Move, channels: int, machine: Machine | None = None) -> float:
     """
     even = not channels & (channels - 1)
     shuffles: float = int(log2(channels)) if even else channels - 1
-    if machine is not None and machine.has_half_lines and even and nest.conversion is None:
+    if machine is not None and machine.is_avx2 and even and nest.conversion is None:
         if _fit_lanes(channels, nest.write):
             shuffles += channels * nest.write < LANE_BITS
         else:
@@ -339,7 +339,7 @@ class Deinterleave(Pixels):
     def _by_lanes(self, channels: int) -> bool:
         """Whether pixels fall apart within lanes, where no instruction goes across them that would do it."""
         plan, full = self.plan, 8 * self.machine.vector
-        lanes = _fit_lanes(channels, plan.mid) and self.machine.has_half_lines and not plan.narrow
+        lanes = _fit_lanes(channels, plan.mid) and self.machine.is_avx2
         return lanes and self.what is None and self.per * plan.mid == full
 
     def _in_lanes(self, src: Value, channels: int) -> list[Value]:

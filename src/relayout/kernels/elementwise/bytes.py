@@ -77,7 +77,7 @@ def by_rows(machine: Machine) -> bool:
     >>> [by_rows(machine(cpu)) for cpu in ("x86-64-v3", "znver4")]
     [True, False]
     """
-    return machine.vector == 32 and not machine.is_arm
+    return machine.is_avx2
 
 
 class Clamp(NamedTuple):

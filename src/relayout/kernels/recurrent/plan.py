@@ -27,7 +27,7 @@ from math import ceil
 from typing import NamedTuple, TypeVar
 
 from relayout.kernels.conv.arithmetic import FLOATS, Arithmetic
-from relayout.kernels.conv.tile import WORD, lanes_of, registers_of
+from relayout.kernels.conv.tile import WORD, lanes_of
 from relayout.kernels.recurrent.cell import Cell, Phase
 from relayout.records import dataclass, replace
 from relayout.targets.machine import Machine
@@ -303,7 +303,7 @@ def _schedules(one: Steps, threads: int) -> Iterator[Schedule]:
     gates = max(len(phase.gates) for phase in one.phases)
     least = min(blocks, ceil(one.outputs / one.lanes))
     for parts in range(1, min(threads, one.rows) + 1):
-        rows, count = _tile(registers_of(one.machine), gates, ceil(one.rows / parts), blocks)
+        rows, count = _tile(one.machine.registers, gates, ceil(one.rows / parts), blocks)
         for shares in range(1, max(1, threads // (directions * parts)) + 1):
             if shares == 1 or shares <= least:
                 yield Schedule(rows, min(count, ceil(blocks / shares)), parts, shares)
@@ -322,7 +322,7 @@ def alternatives(one: S) -> tuple[S, ...]:
     rows = ceil(one.rows / schedule.parts)
     made = [schedule]
     for blocks in (1, 2, 4, 8):
-        sums = (registers_of(one.machine) - 1) // (blocks * gates) - 1  # rows, beside vectors of weights
+        sums = (one.machine.registers - 1) // (blocks * gates) - 1  # rows, beside vectors of weights
         if blocks <= most and sums >= 1:
             other = replace(schedule, rows=ceil(rows / ceil(rows / sums)), blocks=blocks)
             made += [other] * (other not in made)

@@ -157,7 +157,7 @@ def _vectors(made: NormalizationPlan, machine: Machine) -> tuple[int, int, int]:
     """
     lanes, unroll, rows = lanes_of(machine, made.src), UNROLL[machine.vector], made.rows
     packed = any(rows.packing(block, k * lanes) for block in rows.blocks for k in (1, 2))
-    rounds = flushed(machine, lanes) or (machine.vector == 32 and not machine.is_arm)
+    rounds = flushed(machine, lanes) or machine.is_avx2
     if made.dst is BF16 and not packed and rows.longest >= 2 * lanes and rounds:
         lanes, unroll = 2 * lanes, unroll // 2
     together = max(1, unroll // -(-rows.longest // lanes))

@@ -126,7 +126,7 @@ class SoftmaxPlan:
 
 def _halves(machine: Machine) -> bool:
     """Whether registers have 32 bytes: two of f32 for one of bf16, and no instruction that rounds to that."""
-    return machine.vector == 32 and machine.fuses and not machine.is_arm
+    return machine.is_avx2 and machine.fuses
 
 
 def planned(
