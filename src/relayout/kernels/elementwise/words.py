@@ -41,7 +41,7 @@ def suits(machine: Machine) -> bool:
     >>> [suits(machine(cpu)) for cpu in ("x86-64-v2", "x86-64-v3", "znver4")]
     [False, True, False]
     """
-    return machine.vector == 2 * LANES and not machine.is_arm
+    return machine.is_avx2
 
 
 def module(count: int, machine: Machine, stream: bool) -> str:
