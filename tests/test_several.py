@@ -91,6 +91,11 @@ def parts(made: Any) -> list[Part]:
     return [one for one in made._trial._draft.pieces if isinstance(one, Part)]
 
 
+def contested(made: Any) -> list[Part]:
+    """Those of them that have several schedules: with 16 registers a recurrence may have one tile alone."""
+    return [one for one in parts(made) if one.trial is not None]
+
+
 def rankings(choices: Iterable[Choice]) -> dict[str, Any]:
     """What is known of each problem, whenever it was asked for."""
     return {one.problem: one.ranking for one in choices}
@@ -104,7 +109,7 @@ def test_first_calls_hold_the_contests_of_all_products(kind):
     made = kind()
     inputs = given(made)
     first = results(made, inputs)
-    mine, problems = parts(made), made._problems
+    mine, problems = contested(made), made._problems
     assert len(problems) >= 1
     assert made.choices() == ()
     for _ in range(MOST):
@@ -129,7 +134,7 @@ def test_first_calls_hold_the_contests_of_all_products(kind):
 def test_every_schedule_gives_the_same_bits(kind, monkeypatch):
     inputs = given(kind())
     expected, seen = results(kind(), inputs), set()
-    listed = {part.trial.problem: part.trial._listed() for part in parts(kind())}
+    listed = {part.trial.problem: part.trial._listed() for part in contested(kind())}
     for k in range(1, max(map(len, listed.values()))):
         for problem, several in listed.items():
             name = str(several[min(k, len(several) - 1)])
@@ -194,7 +199,7 @@ def test_a_part_that_follows_takes_what_was_found():
     made = forward(direction="bidirectional_concat")
     inputs = given(made)
     first = results(made, inputs)
-    assert len(made._problems) == 2
+    assert {*made._problems} == {part.trial.problem for part in contested(made)}
     trial = parts(made)[0].trial
     problem, listed = trial.problem, trial._listed()
     known = Choice(problem, AGREE, ((str(listed[1]), 0.5), (str(listed[0]), 1.0)))
@@ -211,6 +216,8 @@ def test_every_tile_of_a_recurrence_gives_the_same_bits(kind):
     inputs = given(made)
     expected = results(made, inputs)
     (part,) = (one for one in parts(made) if isinstance(one.made, recurrence.Recurring))
+    if part.trial is None:
+        pytest.skip("this processor has registers for one tile alone")
     estimate, *others = map(str, part.trial._listed())
     assert others
     for tile in others:

@@ -228,6 +228,7 @@ def _results(
     return table
 
 
+@locked
 def _guessed(dst: DType, src: DType, expression: Expression, numbers: Sequence[float]) -> Sequence[int]:
     """What becomes of each byte, by the definition: for a guess, since a kernel may differ in a last bit."""
     from relayout.convert import convert
