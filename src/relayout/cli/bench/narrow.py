@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 
@@ -12,6 +14,8 @@ from relayout.cli.bench.options import case_option, rounds_option, run_settings,
 from relayout.cli.options import Output, misuse, output_options
 
 __all__ = ["few_bits", "formats", "narrow"]
+
+Figure = TypeVar("Figure")
 
 
 @bench.command(
@@ -102,22 +106,13 @@ def few_bits(texts: tuple[str, ...], threads: tuple[int, ...], rounds: int, outp
     from rich.table import Table
 
     from relayout.bench.blockwise import CASES, READING, figure
-    from relayout.bench.load import Load
     from relayout.bench.measure import OURS
-    from relayout.bench.particulars import particulars
 
     settings = run_settings(False, threads, rounds, None, (rounds, 6.0))
-    load, console = Load(), output.console()
-    machine = particulars("relayout")
-    console.print(", ".join(f"{key} {value}" for key, value in machine.items()))
     cases = [one for one in CASES if all(text in str(one) for text in texts)]
     if not cases:
         raise click.UsageError("no product has that in its line: " + "; ".join(map(str, CASES)))
-    with misuse():
-        found = [
-            figure(one, many, rounds, settings["seconds"]) for one in cases for many in settings["threads"]
-        ]
-    others = load.others()
+    found, about = _measured(figure, cases, settings, output)
     table = Table()
     table.add_column("product", no_wrap=True)
     peers = list(dict.fromkeys(name for one in found for name in one.behind))
@@ -133,7 +128,7 @@ def few_bits(texts: tuple[str, ...], threads: tuple[int, ...], rounds: int, outp
             f"{one.share:.2f}",
             *("" if spread is None else f"{spread.median:.2f}{'~' * spread.wavers}" for spread in behind),
         )
-    console.print(table)
+    output.console().print(table)
     told = [
         {
             "product": str(one.product),
@@ -145,7 +140,7 @@ def few_bits(texts: tuple[str, ...], threads: tuple[int, ...], rounds: int, outp
         }
         for one in found
     ]
-    output.json({"machine": machine, "yardstick": READING, "cores_used_by_others": others, "figures": told})
+    output.json({**about, "yardstick": READING, "figures": told})
 
 
 @bench.command(
@@ -167,23 +162,14 @@ def narrow(texts: tuple[str, ...], threads: tuple[int, ...], rounds: int, output
     """
     from rich.table import Table
 
-    from relayout.bench.load import Load
     from relayout.bench.measure import OURS
     from relayout.bench.narrow import CASES, figure
-    from relayout.bench.particulars import particulars
 
     settings = run_settings(False, threads, rounds, None, (rounds, 3.0))
-    load, console = Load(), output.console()
-    machine = particulars("relayout")
-    console.print(", ".join(f"{key} {value}" for key, value in machine.items()))
     cases = [one for one in CASES if all(text in str(one) for text in texts)]
     if not cases:
         raise click.UsageError("no layer has that in its line: " + "; ".join(map(str, CASES)))
-    with misuse():
-        found = [
-            figure(one, many, rounds, settings["seconds"]) for one in cases for many in settings["threads"]
-        ]
-    others = load.others()
+    found, about = _measured(figure, cases, settings, output)
     table = Table()
     table.add_column("layer", no_wrap=True)
     for name in ("threads", "time", "of memcpy", "lower quartile"):
@@ -197,7 +183,7 @@ def narrow(texts: tuple[str, ...], threads: tuple[int, ...], rounds: int, output
             f"{times.median:.2f}{'~' * times.wavers}",
             f"{times.low:.2f}",
         )
-    console.print(table)
+    output.console().print(table)
     told = [
         {
             "layer": str(one.case),
@@ -210,4 +196,22 @@ def narrow(texts: tuple[str, ...], threads: tuple[int, ...], rounds: int, output
         }
         for one in found
     ]
-    output.json({"machine": machine, "cores_used_by_others": others, "figures": told})
+    output.json({**about, "figures": told})
+
+
+def _measured(
+    figure: Callable[[Any, int, int, float], Figure],
+    cases: Sequence[Any],
+    settings: Mapping[str, Any],
+    output: Output,
+) -> tuple[list[Figure], dict[str, Any]]:
+    """A figure of each case with each number of threads; the machine, and how busy others kept it."""
+    from relayout.bench.load import Load
+    from relayout.bench.particulars import particulars
+
+    load, machine = Load(), particulars("relayout")
+    output.console().print(", ".join(f"{key} {value}" for key, value in machine.items()))
+    rounds, seconds = settings["rounds"], settings["seconds"]
+    with misuse():
+        found = [figure(one, many, rounds, seconds) for one in cases for many in settings["threads"]]
+    return found, {"machine": machine, "cores_used_by_others": load.others()}
