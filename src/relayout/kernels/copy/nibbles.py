@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from relayout.dtypes import DType
 from relayout.ir.builder import Builder
+from relayout.ir.dots import byte_products
 from relayout.ir.types import I8, I16, I32, Value, constant, vector
 from relayout.ir.vectors import cut, join
 
@@ -52,7 +53,7 @@ def joined(b: Builder, x: Value, dtype: DType) -> Value:
     pairs = []
     for part in cut(b, x, DEALT // 2):
         unsigned = b.and_(part, 15) if dtype.is_signed else part
-        pairs.append(b.call_value(vector(DEALT // 4, I16), "llvm.x86.avx2.pmadd.ub.sw", unsigned, weights))
+        pairs.append(byte_products(b, unsigned, weights))
     packed = b.call_value(vector(DEALT // 2, I8), "llvm.x86.avx2.packuswb", *pairs)
     half = DEALT // 8
     order = [lane * half + k for k in range(half) for lane in (0, 1)]

@@ -27,6 +27,7 @@ from math import prod
 from typing import NamedTuple
 
 from relayout.ir.builder import Function, table
+from relayout.ir.dots import byte_products
 from relayout.ir.kernel import digits, kernel, tasks
 from relayout.ir.types import I8, I16, I32, I64, PTR, Value, constant, poison, vector
 from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
@@ -49,7 +50,6 @@ LARGEST_WEIGHT = 127  # that is a byte with a sign
 LARGEST_SUM = 128  # of the weights along a row, so that sums of bytes have 15 bits
 TWICE = 0x10001  # times a number of 16 bits: that in both halves of 32
 PERMUTED = "llvm.x86.avx512.permvar.qi.512"
-PAIRS = "llvm.x86.avx512.pmaddubs.w.512"
 BYTES, WORDS = vector(LINE, I8), vector(RESULTS, I16)
 
 
@@ -266,7 +266,7 @@ class _Block(Pictures):
         b = self.b
         places, weights = (b.load(BYTES, b.gep(entry, LINE * k), LINE) for k in (0, 1))
         x = b.call_value(BYTES, PERMUTED, b.load(BYTES, row, 1), places)
-        return b.call_value(WORDS, PAIRS, *((weights, x) if self.signed else (x, weights)))
+        return byte_products(b, *((weights, x) if self.signed else (x, weights)))
 
     def _results(
         self, dst: Value, row: Value, sums: list[list[Value]], starts: list[int], count: int

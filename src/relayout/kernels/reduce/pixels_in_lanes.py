@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from relayout.ir.builder import Function, table
+from relayout.ir.dots import byte_products
 from relayout.ir.kernel import kernel
 from relayout.ir.types import I8, I16, I64, PTR, Value, vector
 from relayout.ir.vectors import join_lanes, pieces_of, store_pieces
@@ -38,7 +39,6 @@ ORDER = 0, 2, 1, 3  # the groups of both registers
 MOST_STEPS = 256  # of a row
 LEAST_RESULTS = 4  # of a row
 HELD = 2  # steps whose sums of two rows stay in registers
-PAIRS = "llvm.x86.avx2.pmadd.ub.sw"
 SHUFFLED = "llvm.x86.avx2.pshuf.b"
 PACKED = {True: "llvm.x86.avx2.packsswb", False: "llvm.x86.avx2.packuswb"}  # by whether there is a sign
 BYTES, WORDS = vector(2 * LANE, I8), vector(LANE, I16)
@@ -60,7 +60,7 @@ class _Step(NamedTuple):
 
 def suits(made: Separable, machine: Machine) -> bool:
     """Whether the processor has the instructions, and a lane holds the neighbours of eight results."""
-    if machine.vector != 2 * LANE or not machine.triple.startswith("x86_64"):
+    if not machine.is_avx2:
         return False
     if not made.columns or not 0 < len(made.blocks) <= MOST_BLOCKS or not pixels.weighs(made):
         return False
@@ -174,7 +174,7 @@ class _Block(pixels.Pictures):
             at = b.gep(entry, 2 * LANE * k)
             places, weights = (b.load(BYTES, b.gep(at, more), 2 * LANE) for more in (0, LINE))
             x = b.call_value(BYTES, SHUFFLED, join_lanes(b, lanes), places)
-            found.append(b.call_value(WORDS, PAIRS, *((weights, x) if self.signed else (x, weights))))
+            found.append(byte_products(b, *((weights, x) if self.signed else (x, weights))))
         return found[0], found[1]
 
     def _stored(self, dst: Value, row: Value, sums: list[list[Sums]], starts: list[int], count: int) -> None:
