@@ -243,8 +243,9 @@ def test_dense_blocks_write_into_one_memory(format):
             (f"j{k} = Concat(x, {', '.join(f'c{i}' for i in range(k + 1))})", {"axis": 1}),
         ]
         read = f"j{k}"
+    nodes.append(("y = Conv(j3, w4)", {}))  # as in a DenseNet; an output would draw the last one into nchw
     weights = {f"w{k}": noise(16, 32 + 16 * k, 3, 3, seed=k) / 10 for k in range(4)}
-    graph = graph_of(nodes, {"x": (1, 32, 7, 9)}, **weights)
+    graph = graph_of(nodes, {"x": (1, 32, 7, 9)}, **weights, w4=noise(16, 96, 1, 1) / 10)
     run = check(graph, format=format)
     copied = [layer for layer in run.steps.layers() if layer.kind == "reorder"]
     assert len(copied) <= 3
