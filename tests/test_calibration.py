@@ -44,6 +44,7 @@ def _afresh(monkeypatch, tmp_path):
     monkeypatch.setattr(thresholds, "_known", {})
     monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "kernels"))
     monkeypatch.setenv("RELAYOUT_THREADS", "2")
+    monkeypatch.setenv("RELAYOUT_EFFORT", "measure")
     for name in ("RELAYOUT_STREAMING", "RELAYOUT_SHARING", "RELAYOUT_CPU"):
         monkeypatch.delenv(name, raising=False)
     host.cache_clear()
@@ -190,7 +191,6 @@ def test_what_nobody_has_measured_is_guessed_or_measured(monkeypatch, here, inve
 @needs_code
 def test_first_calls_measure_nothing_and_contests_do(monkeypatch, here, invented):
     """Of a plan whose size is within the bounds of both thresholds."""
-    monkeypatch.setenv("RELAYOUT_EFFORT", "measure")
     side = max(here.bounds("streaming")[0], here.bounds("sharing")[0])
     sides = [rl.MemoryDesc((side >> 8, 256), "u8", name) for name in ("ab", "ba")]
     plan, source, target = rl.Reorder(*sides), aligned(side), aligned(side)

@@ -12,8 +12,9 @@ import pytest
 from relayout.graph.plan import NOISE, told_apart
 from relayout.reorder import predict
 from relayout.reorder.predict import seconds_to_move
-from relayout.runtime import kept
+from relayout.runtime import clock, kept, thresholds
 from relayout.runtime.clock import STEP, cycles_per_second
+from relayout.targets.machine import derived, host
 
 PLANNED = """
 import json
@@ -47,7 +48,7 @@ def answered(folder):
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "RELAYOUT_CACHE": str(folder)},
+        env={**os.environ, "RELAYOUT_CACHE": str(folder), "RELAYOUT_EFFORT": "measure"},
     )
     assert done.stderr == ""
     return json.loads(done.stdout)
@@ -64,6 +65,7 @@ def test_a_speed_measured_on_a_busy_machine_does_not_stay(tmp_path, monkeypatch)
     """A copy that is far faster proves that; one that is slower may be noise, and changes nothing."""
     monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(kept.cache, "sources", lambda _: "code")
+    monkeypatch.setenv("RELAYOUT_EFFORT", "measure")
     kept.generation.cache_clear()
     size, asked, taken = 1 << 20, [], [1.0]
     monkeypatch.setattr(predict, "copy_seconds", lambda *given: asked.append(given) or taken[0])
@@ -96,8 +98,28 @@ def test_costs_stay_what_they_are_but_for_noise(costs):
     assert all(abs(a - b) <= 0.5001 * NOISE * min(costs) for a, b in zip(costs, found, strict=True))
 
 
-def test_the_clock_is_a_whole_number_of_steps():
+def test_the_clock_is_a_whole_number_of_steps(monkeypatch):
+    monkeypatch.setenv("RELAYOUT_EFFORT", "measure")
     assert cycles_per_second() % STEP == 0
+
+
+def test_nothing_is_measured_for_an_estimate(monkeypatch):
+    """Else one problem had other plans in other processes, and on a busy machine bad ones."""
+
+    def measured(*_):
+        raise AssertionError("nothing may be measured")
+
+    monkeypatch.setenv("RELAYOUT_EFFORT", "estimate")
+    monkeypatch.setattr(predict, "copy_seconds", measured)
+    monkeypatch.setattr(thresholds, "calibrated", measured)
+    monkeypatch.setattr(clock.time, "perf_counter", measured)
+    predict._speed.clear()
+    cycles_per_second.clear()
+    assert [seconds_to_move(1 << 24, count) > 0 for count in (1, 2, None)] == [True] * 3
+    assert cycles_per_second() == clock.USUAL
+    for what in ("streaming", "sharing"):
+        here = host()
+        assert thresholds.threshold(what, here) == getattr(derived(here.l2, here.l3), what)
 
 
 def test_what_is_no_answer_is_asked_again(tmp_path, monkeypatch):

@@ -2,7 +2,9 @@
 
 To ask a convolution what it costs in nine pairs of formats takes tens of milliseconds, and a network has
 dozens of them. The answers depend on the problem, the machine and the source code alone, so they lie beside
-the compiled kernels on disk, under the same rules (:mod:`relayout.jit.cache`).
+the compiled kernels on disk, under the same rules (:mod:`relayout.jit.cache`). Answers of the two efforts are
+kept apart: by ``RELAYOUT_EFFORT=estimate`` they follow from guessed facts of the machine, not from measured
+ones.
 
 What is measured is kept here for another reason, too: no two measurements agree, and what is planned by them
 should not differ from process to process.
@@ -28,7 +30,7 @@ from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
-from relayout.environment import LOADED
+from relayout.environment import LOADED, effort
 from relayout.jit import cache
 from relayout.runtime import threads
 from relayout.runtime.tuning import here
@@ -72,11 +74,11 @@ def kept(name: str) -> Callable[[Ask], Ask]:
 
     def remember(ask: Ask) -> Ask:
         @lru_cache(maxsize=KEPT)
-        def known(many: int, given: tuple[Any, ...]) -> Any:
+        def known(many: int, by: str, given: tuple[Any, ...]) -> Any:
             code = cache.sources(LOADED)
             if code is None:
                 return ask(*given)
-            words = repr((name, VERSION, given, here(many), code, generation()))
+            words = repr((name, VERSION, given, here(many), by, code, generation()))
             key = f"cost-{cache.digest(words.encode()).hex()}"
             data = cache.load(key)
             if data is not None:
@@ -92,7 +94,7 @@ def kept(name: str) -> Callable[[Ask], Ask]:
 
         @wraps(ask)
         def asked(*given: Any) -> Any:
-            return known(threads.count(), given)
+            return known(threads.count(), effort(), given)
 
         asked.clear = known.cache_clear  # type: ignore[attr-defined]
         return asked  # type: ignore[return-value]

@@ -11,12 +11,13 @@ in the caches.
 (False, True)
 
 For this host they can be measured (:mod:`relayout.runtime.calibration`), and are then kept with the compiled
-kernels, under the same rules (:mod:`relayout.jit.cache`). Until then, and for other processors, they are
-guessed from the caches. Measuring takes as long as compiling a kernel, so a first call does not wait for it:
-sharing is measured when a problem turns out to be called often, streaming by ``relayout bench calibrate``
-alone, since contests among schedules (:mod:`relayout.reorder.tuning`) try both ways for each problem. Ask
-:func:`streams` and :func:`shares` rather than comparing: they know the sizes for which the answer is plain,
-and look nothing up for those. Both can be overridden:
+kernels, under the same rules (:mod:`relayout.jit.cache`). Until then, for other processors, and by
+``RELAYOUT_EFFORT=estimate`` they are guessed from the caches. Measuring takes as long as compiling a kernel,
+so a first call does not wait for it: sharing is measured when a problem turns out to be called often,
+streaming by ``relayout bench calibrate`` alone, since contests among schedules
+(:mod:`relayout.reorder.tuning`) try both ways for each problem. Ask :func:`streams` and :func:`shares` rather
+than comparing: they know the sizes for which the answer is plain, and look nothing up for those. Both can be
+overridden:
 
 =======================  =================================================================================
 ``RELAYOUT_STREAMING``   the bytes of source and destination together from which on to write around the
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from relayout.environment import named_number
+from relayout.environment import effort, named_number
 from relayout.forking import lock, locked
 from relayout.jit import cache
 from relayout.runtime import threads
@@ -81,6 +82,8 @@ def consulted(streamed: int, shared: int) -> list[str]:
     from relayout.targets.machine import host
 
     found, machine = [], host()
+    if effort() != "measure":
+        return []
     for what, size in (("streaming", streamed), ("sharing", shared)):
         least, most = machine.bounds(what)
         if _override(what) is None and machine.thresholds is None and least <= size < most:
@@ -147,10 +150,12 @@ def _measured(what: str, machine: Machine, measure: bool) -> int:
     with lock():  # whoever waited here finds an answer
         from relayout.jit.compile import available
 
+        guess: int = getattr(derived(machine.l2, machine.l3), what)
+        if effort() != "measure":
+            return guess
         identity = _identity(machine)
         if (what, identity) in _known:
             return _known[what, identity]
-        guess: int = getattr(derived(machine.l2, machine.l3), what)
         if not available() or (what == "sharing" and threads.count() == 1):
             return guess
         found = _kept(what, machine)
