@@ -30,7 +30,7 @@ run: $(READY) ## convert a real photograph to nChw16c floats and back, explained
 	@$(BIN)/python examples/photograph.py
 
 test: $(READY) ## run the tests
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --durations 60 --durations-min 4
 
 lint: $(VENV)/.ready-lint ## check style and types
 	$(BIN)/ruff check .
