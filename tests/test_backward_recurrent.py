@@ -142,8 +142,7 @@ def test_machine_code_is_the_definition(both: Any) -> None:
 
 
 @runs_code
-@pytest.mark.parametrize("shares", [1, 2, 3])
-@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize(("parts", "shares"), [(1, 2), (2, 3), (3, 1), (3, 2)])
 @pytest.mark.parametrize("cell", sorted(GATES))
 def test_no_schedule_changes_a_result(
     cell: str, parts: int, shares: int, monkeypatch: pytest.MonkeyPatch
