@@ -560,3 +560,18 @@ def test_real_numbers_are_saturated(source: str, target: str) -> None:
     given = relayout.tensor(x, "a")
     made = Pointwise(writing.written(), [given.desc], relayout.MemoryDesc(x.shape, target, "a"))
     np.testing.assert_array_equal(made(given).numpy(), writing.written().definition(x))
+
+
+def test_results_of_the_network_that_nobody_reads_are_left_as_they_are() -> None:
+    """A Split gives two, of which one alone is quantised."""
+    nodes = (
+        Node("Split", ("x",), ("a", "y"), {"axis": 0, "num_outputs": 2}),
+        Node("QuantizeLinear", ("a", "s", "z"), ("b",)),
+        Node("DequantizeLinear", ("b", "s", "z"), ("c",)),
+    )
+    constants = {"s": np.float32(0.05), "z": np.uint8(3)}
+    x = Value("x", (2, 17), np.dtype(np.float32))
+    graph = inferred(Graph((x,), ("y", "c"), nodes, constants))
+    data = np.random.default_rng(9).standard_normal((2, 17), np.float32)
+    for found, expected in zip(graph.compile()(data), evaluate(graph, data), strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -11,6 +11,7 @@ DequantizeLinear may be taken in beside others that read it: each reads the byte
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any, Final
 
 import numpy as np
@@ -47,10 +48,10 @@ def in_bytes(graph: Graph) -> Graph:
     """
     if not any(node.operator == "QuantizeLinear" for node in graph.nodes):
         return graph
-    readers: dict[str, set[Node]] = {}
+    readers: dict[str, set[Node]] = defaultdict(set)  # results of the graph may have none
     for node in graph.nodes:
         for name in filter(None, node.inputs):
-            readers.setdefault(name, set()).add(node)
+            readers[name].add(node)
     place = {node: k for k, node in enumerate(graph.nodes)}
     makers = {name: node for node in graph.nodes for name in node.outputs if name}
     gone: set[Node] = set()
