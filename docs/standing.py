@@ -62,7 +62,7 @@ def _narrow_networks() -> list[list[str]]:
 def _modules() -> list[list[str]]:
     """Modules of PyTorch, beside the best of ``channels_last`` and PyTorch's own back end, frozen or not."""
     rows = []
-    results = compiled._results()
+    results = compiled.FAMILIES.all()
     for batch, threads in sorted({(one["batch"], one["threads"]) for one in results}):
         own = [one for one in results if (one["batch"], one["threads"]) == (batch, threads)]
         ratios = [(ratio, _name(one)) for one in own if (ratio := compiled._best(one)) is not None]
