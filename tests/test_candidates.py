@@ -47,7 +47,7 @@ def test_choices_among_other_kinds_are_not_taken_for_granted():
         "squares",
         "elements",
     ]
-    assert (tuning.VERSION, kinds) == (16, listed)
+    assert (tuning.VERSION, kinds) == (17, listed)
 
 
 @examples(150)

@@ -27,6 +27,7 @@ __all__ = [
 
 LINE = 64  # bytes of a cache line on every processor that we generate code for
 NO_LIMIT = "-prefer-256-bit"  # said to LLVM of processors with AVX-512: it may use all of their registers
+NO_SSE4A = "-sse4a"  # to LLVM of AMD's: its insertions have no AVX form, and cost 360 cycles among those
 LARGEST = 32 << 20  # bytes that are copied to find out about streaming
 OWN_L3 = 64 << 20  # bytes of an L3 cache that a process may have to itself; a larger one serves many others
 SHARING = 1 << 18, 1 << 23  # bytes: waking takes 2 to 100 us, a processor copies 10 to 50 bytes a ns
@@ -292,6 +293,7 @@ def host() -> Machine:
     if named:
         return _permitted(machine(named))
     triple, cpu, features, _ = answers()
+    features = features.replace("+sse4a", NO_SSE4A)
     has = {name[1:]: name[0] == "+" for name in features.split(",") if name}
     return _permitted(_machine(triple, cpu, features, has))
 
@@ -365,8 +367,8 @@ def machine(cpu: str, triple: str | None = None) -> Machine:
             names = ", ".join(name for cpus in LEVELS.values() for name in cpus)
             raise LayoutError(f"{cpu!r} is no processor that kernels can be made for; there are {names}")
         level = known
-    # Nobody else has SSE4A, so that code for processors of AMD would not run on most hosts.
-    made = _machine(triple, cpu, "-sse4a" if level else "", {level: True})
+    # Nobody else but AMD has SSE4A anyhow, so that code with it would not run on most hosts.
+    made = _machine(triple, cpu, NO_SSE4A if level else "", {level: True})
     return made._replace(thresholds=derived(made.l2, made.l3))
 
 

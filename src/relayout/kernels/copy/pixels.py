@@ -128,7 +128,9 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
         cost = cost * _again(outer.extent, line) + elsewhere(abs(inner.dst) // 8)
         yield from costing(in_strips(DeinterleavePlan(*parts), outer), facts, cost)
     made = InterleavePlan(*parts)
-    few = made.total <= MOST_CHANNELS or (made.total == LANE_BITS // 8 and _of_bytes(nest, outer))
+    few = made.total <= MOST_CHANNELS or (
+        made.total == LANE_BITS // 8 and _narrow(nest, outer, facts.machine)
+    )
     if inner.dst != made.total * nest.write or not few or (nest.fill and not _ends_with_zeros(made)):
         return
     if inner.extent >= line or (_packs(nest, inner, outer) and not nest.fill):
@@ -183,11 +185,15 @@ def in_strips(made: AnyPlan, pixels: Loop) -> AnyPlan:
     return replace(made, shared=pixels, unit=STRIP_PIXELS)
 
 
-def _of_bytes(nest: Move, outer: Loop) -> bool:
-    """Whether bytes are moved, from rows that do not collide in the L1 cache."""
+def _narrow(nest: Move, outer: Loop, machine: Machine) -> bool:
+    """Whether bytes are moved, from rows that do not collide in the L1 cache.
+
+    Or half words that come of wider elements, where half a register of these would be converted otherwise.
+    """
     early = nest.read < nest.write and any(outer.tables)  # converted behind loads, to something wider
     stay = 3 * outer.extent <= 2 * fitting(Run((outer,)))  # the destination has a share, too
-    return min(nest.read, nest.write) == 8 and not early and not nest.adds and stay
+    halves = machine.is_avx2 and nest.read > nest.write == 16
+    return (min(nest.read, nest.write) == 8 or halves) and not early and not nest.adds and stay
 
 
 def _ends_with_zeros(made: InterleavePlan) -> bool:

@@ -12,10 +12,12 @@ from relayout.ir.vectors import join_lanes
 from relayout.kernels.copy.base import Kernel, Place, writes
 from relayout.kernels.copy.cost import (
     INSTRUCTION_CYCLES,
+    L2_LINE_CYCLES,
     PAGE_BYTES,
     PASS_CYCLES,
     RUN_CYCLES,
     SPLIT_LINE_CYCLES,
+    fitting,
 )
 from relayout.kernels.copy.nibbles import DEALT, NIBBLES, joined, words
 from relayout.kernels.copy.plan import (
@@ -23,6 +25,7 @@ from relayout.kernels.copy.plan import (
     LANE_BITS,
     LINE_BITS,
     LONG_ROW_BITS,
+    UNUSUAL_CYCLES,
     WORD_BITS,
     Facts,
     Plan,
@@ -33,12 +36,13 @@ from relayout.kernels.copy.plan import (
     left_of,
     outside,
     read_on,
+    rest_of,
     runs,
     shared_of,
 )
 from relayout.kernels.copy.problem import LANES, Move, in_bytes
 from relayout.loops.nest import Loop
-from relayout.records import replace
+from relayout.records import dataclass, replace
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["Lines", "LinesPlan", "Rows", "RowsPlan", "plans"]
@@ -92,15 +96,24 @@ class RowsPlan(Plan):
         return row * self.nest.write >= LINE_BITS
 
 
+@dataclass(frozen=True)
 class LinesPlan(RowsPlan):
     """Short rows that are put together to lines."""
 
     kind = "lines"
     can_claim = False
+    beside: Loop | None = None
+    """The rows of a line of the source, each of which goes to another line; None: one row after the other."""
+
+    def choices(self) -> Iterator[str]:
+        """Whether whole lines are read."""
+        yield from super().choices()
+        if self.beside is not None:
+            yield "whole lines"
 
     def completes(self, machine: Machine) -> bool:
         """That is what they are put together for."""
-        return True
+        return self.beside is None or self.beside.dst % LINE_BITS == 0
 
 
 def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
@@ -152,7 +165,31 @@ def _blocks(made: RowsPlan, apart: Loop, row: int, facts: Facts, cost: float) ->
         one = together(
             made.nest, made.columns, made.rows, around, shared, unit, blocked=apart, outer=outer, block=block
         )
-        yield from costing(one, facts, cost + BLOCK_CYCLES * abs(log2(block / usual)))
+        lost, more = 0.0, cost + BLOCK_CYCLES * abs(log2(block / usual))
+        if isinstance(one, LinesPlan) and facts.machine.is_avx2:
+            whole = _of_whole_lines(one)
+            lost = L2_LINE_CYCLES * (LINE // row) * (block > fitting(Run((apart,))))
+            if whole is not None:  # where rows push each other out, few are better than many
+                few = BLOCK_CYCLES * log2(block / min(BLOCKS)) if lost else UNUSUAL_CYCLES
+                yield from costing(whole, facts, (cost if lost else more) + few)
+        yield from costing(one, facts, more + lost)
+
+
+def _of_whole_lines(made: LinesPlan) -> LinesPlan | None:
+    """The same with lines of the source read as a whole, where rows follow each other in it.
+
+    Rows that are a power of two apart would push each other out of the L1 cache before a line is read on.
+    """
+    assert made.blocked is not None
+    row = made.piece
+    on = next((x for x in made.around if x.src == row and x.extent % (LINE_BITS // row) == 0), None)
+    if on is None or row == LINE_BITS:
+        return None
+    part = on.taking(LINE_BITS // row)
+    around = tuple(rest for loop in made.around if (rest := rest_of(loop, part)).extent > 1)
+    outer = outside(around, (*made.rows.loops, made.blocked, part))
+    shared = made.shared if made.shared is not on else shared_of(around)
+    return replace(made, around=around, outer=outer, shared=shared, beside=part)
 
 
 def _repeated(nest: Move, rows: Run) -> Run:
@@ -216,16 +253,53 @@ class Rows(Kernel):
         self, left: tuple[Loop, ...], place: Place, body: Callable[[Place], None] | None = None
     ) -> None:
         """Loops around a row; short rows several at a time."""
-        one = (
-            len(left) == 1
-            and body in (None, self.body)
-            and left[0] not in (self.plan.blocked, self.plan.shared)
-        )
+        own = body in (None, self.body) and left and left[-1] not in (self.plan.blocked, self.plan.shared)
         few = self.plan.piece <= LINE_BITS and not self.plan.is_padded and not self.stream
-        if one and few and left[0].extent >= TOGETHER:
+        if own and few and len(left) == 1 and left[0].extent >= TOGETHER:
             self._several(left[0], place)
+        elif own and few and len(left) == 2 and left[1].extent < TOGETHER and self._unrolls(left[0]):
+            self._each_few(*left, place)
         else:
             super().loops(left, place, body)
+
+    def _unrolls(self, loop: Loop) -> bool:
+        """Whether turns of a loop around very few rows are written out, where that has been measured."""
+        inside = loop is not self.plan.blocked and loop.extent >= TOGETHER
+        return inside and self.machine.is_avx2 and not self.nest.zero
+
+    def _each_few(self, outer: Loop, inner: Loop, place: Place) -> None:
+        """Very few short rows in each turn of a loop, two turns of which are written out."""
+        b = self.b
+
+        def turn(i: Operand) -> None:
+            self._few(inner, self.moved(place, i, outer))
+
+        def two(i: Value) -> None:
+            turn(i)
+            turn(b.add(i, 1))
+
+        if outer is not self.plan.shared:
+            whole = outer.extent & -2
+            b.loop(0, whole, 2, two)
+            for k in range(whole, outer.extent):
+                turn(k)
+            return
+        first, end = self.shared
+        odd = b.sub(end, b.and_(b.sub(end, first), 1))  # loops have a turn at least
+        b.when(b.icmp("slt", first, odd), lambda: b.loop(first, odd, 2, two))
+        b.when(b.icmp("slt", odd, end), lambda: turn(odd))
+
+    def _few(self, loop: Loop, place: Place) -> None:
+        """All turns of a loop of very few; two halves of a vector that lie side by side as one vector."""
+        b, size = self.b, self.plan.piece // 8
+        plain = self.what is None and self.nest.write >= 8 and not self.nest.fill
+        if plain and loop.extent == 2 and loop.dst == self.plan.piece and 2 * size == self.machine.vector:
+            halves = [b.load(vector(size, I8), self.moved(place, k, loop).src, 1) for k in (0, 1)]
+            self._claim(place, 2 * size)
+            self.store_raw(join_lanes(b, halves), place.dst, False)
+            return
+        for k in range(loop.extent):
+            self.body(self.moved(place, k, loop))
 
     def _several(self, loop: Loop, place: Place) -> None:
         """All turns of the innermost loop, each of which copies a short row."""
@@ -399,6 +473,8 @@ def _halves(start: int, end: int, most: int) -> Iterator[tuple[int, int]]:
 class Lines(Kernel):
     """Short rows that neighbour each other in the destination, put together to whole vectors."""
 
+    plan: LinesPlan
+
     def body(self, place: Place) -> None:
         """The rows of one block."""
         b, loop, bits = self.b, self.plan.blocked, self.nest.write
@@ -408,19 +484,25 @@ class Lines(Kernel):
         per = LINE // row
         first, last = self.span
 
+        beside = self.plan.beside
+
         def load(at: Place) -> Value:
             return b.load(vector(row, I8), at.src)
 
-        def one(o: Value) -> None:
+        def each(o: Value) -> list[Place]:
             at = self.moved(place, o, loop)
-            b.store(load(at), at.dst)
+            return [at] if beside is None else [self.moved(at, k, beside) for k in range(beside.extent)]
+
+        def one(o: Value) -> None:
+            for at in each(o):
+                b.store(load(at), at.dst)
 
         def line(o: Value) -> None:
-            at = self.moved(place, o, loop)
-            parts = [load(self.moved(at, k, loop)) for k in range(per)]
-            together = size // row
-            for k in range(0, per, together):
-                self.store_raw(join_lanes(b, parts[k : k + together]), b.gep(at.dst, k * row))
+            for at in each(o):
+                parts = [load(self.moved(at, k, loop)) for k in range(per)]
+                together = size // row
+                for k in range(0, per, together):
+                    self.store_raw(join_lanes(b, parts[k : k + together]), b.gep(at.dst, k * row))
 
         whole = loop.extent // per * per  # blocks begin at a line, and only the last can end within one
         if whole == loop.extent:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from relayout.dtypes import dtype
 from relayout.ir.builder import Function, Operand, table
 from relayout.ir.types import I8, I64, PTR, Value, constant, integer, poison, vector
 from relayout.ir.vectors import cut, join, join_lanes
@@ -98,7 +99,7 @@ class Transpose(Kernel):
         if self._spans(rows, 2 * columns):
             columns, used = 2 * columns, plan.columns.extent
         net = Network(plan.mid, columns, min(8 * self.machine.vector // plan.mid, many))
-        abreast = plan.abreast(rows, columns, self.machine)
+        abreast = 1 if self.in_words(rows, columns) else plan.abreast(rows, columns, self.machine)
         return Tile(rows, abreast * columns, net, abreast * columns if abreast > 1 else used)
 
     def _spans(self, rows: int, columns: int) -> bool:
@@ -475,6 +476,9 @@ class Transpose(Kernel):
         if self.short:
             self._store_short(tile, net.transposed(self.b, partial(register, 0)), target, valid)
             return
+        if self.in_words(tile.rows, chunk) and tile.used == chunk and valid == tile.rows:
+            self._words_tile(tile, source, target, tables)
+            return
         for first in range(0, tile.rows, per):
             for c, made in self._turned(net, partial(register, first)):
                 if dense:
@@ -492,6 +496,70 @@ class Transpose(Kernel):
             for k, part in enumerate(column_parts):
                 self._store_part(part, pointer, entries, k * part.type.count, valid)
             self._claim(tile, pointer)
+
+    def in_words(self, rows: int, columns: int) -> bool:
+        """Whether words of bytes or of bf16 are turned over, and become floats one by one out of these.
+
+        AVX2's instructions that make words of narrower elements take a lane apart into two, which costs two
+        operations for each, and lanes have to be brought there first.
+        """
+        plan, what, nest = self.plan, self.what, self.nest
+        if what is None or not plan.late or nest.fill or nest.pair or not self.machine.is_avx2:
+            return False
+        bits = nest.read == 8 and not what.src.is_float  # 8-bit floats become words by tables
+        known = (bits or what.src == dtype("bf16")) and what.dst == dtype("f32")
+        whole = columns * nest.read == LANE_BITS and rows % (8 * self.machine.vector // WORD_BITS) == 0
+        return known and whole and not self.has_zeros
+
+    def _words_tile(
+        self,
+        tile: Tile,
+        source: Callable[[int], Value],
+        target: Callable[[int], Value],
+        tables: tuple[Value, ...],
+    ) -> None:
+        """Turn over a tile of bytes, or of bf16, that become f32.
+
+        Four columns of bytes are a word. Words are turned over, eight rows by four of them, and each of their
+        bytes is picked within its lane and is the word that becomes a float. Rows ``a`` to ``h``::
+
+            a0 .. a3 a4 .. a15 | e0 .. e3 e4 .. e15    ->    a0-3 b0-3 c0-3 d0-3 | e0-3 f0-3 g0-3 h0-3
+            b0 .. b3 b4 .. b15 | f0 .. f3 f4 .. f15          a0 b0 c0 d0 | e0 f0 g0 h0 and a1 .. to a3 ..
+
+        Half a line of a column is stored with its other half, which leaves as a whole line around the caches.
+        """
+        b, what, bits = self.b, self.what, self.nest.read
+        assert what is not None
+        row_loop, column_loop = self.plan.rows.loops[0], self.plan.columns.loops[0]
+        words, each, size = LANE_BITS // WORD_BITS, WORD_BITS // bits, 8 * self.machine.vector // bits
+        net = Network(WORD_BITS, words, 2 * words)
+        zeros, wide = constant(self.vector(size), 0), vector(net.elements, integer(WORD_BITS))
+        top = each - 1 if what.src.is_signed and not what.src.is_float else 0  # where in a word it is put
+
+        def load(first: int, number: int) -> Value:
+            at = (first + row for row in net.rows[number])
+            rows = (Place(source(row), NOWHERE, self.entries(tables, row, row_loop)) for row in at)
+            return join_lanes(b, [self.tile_row(row, tile.columns) for row in rows])
+
+        def put(column: int, first: int, registers: Sequence[Value]) -> None:
+            """The elements of a column from row ``first`` on: one of each word of these registers."""
+            pointer, entries = target(column), self.entries(tables, column, column_loop)
+            picks = [size] * size
+            picks[top::each] = range(column % each, size, each)
+            for k, register in enumerate(registers):
+                word = b.bitcast(b.shuffle(register, picks, zeros), wide)
+                word = b.ashr(word, WORD_BITS - bits) if top else word
+                self._store_part(word, pointer, entries, first + k * net.elements, tile.rows)
+            if first + len(registers) * net.elements == tile.rows:
+                self._claim(tile, pointer)
+
+        together = min(tile.rows, LINE_BITS // WORD_BITS)
+        for first in range(0, tile.rows, together):
+            starts = range(first, first + together, net.elements)
+            for found in zip(*(net.in_depth(b, partial(load, start)) for start in starts), strict=True):
+                number = found[0][0]
+                for column in range(max(number * each, tile.done), (number + 1) * each):
+                    put(column, first, [register for _, register in found])
 
     @property
     def few(self) -> bool:

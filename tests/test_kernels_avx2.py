@@ -1,0 +1,110 @@
+"""Kernels that only processors with AVX2 get: the definition's bytes, and nothing read or written outside."""
+
+from __future__ import annotations
+
+import pytest
+
+import relayout as rl
+from fences import output_of
+from relayout.kernels.copy.candidates import candidates
+from relayout.kernels.copy.problem import moves, simplified
+from relayout.targets.machine import host, machine
+from test_kernels import compare, compile_, x86
+
+pytestmark = pytest.mark.skipif(not compile_.available(), reason="this host forbids making machine code")
+
+BYTES_TO_FLOATS = [
+    (source, "f32", one, "nchw", dims, given)
+    for source in ("s8", "u8", "bf16")
+    for one, dims in (
+        ("nChw16c", (2, 32, 9, 9)),
+        ("nChw16c", (1, 40, 28, 28)),
+        ("nhwc", (2, 48, 20, 9)),
+        ("nhwc", (1, 41, 13, 13)),
+        ("nhwc", (1, 16, 2, 4)),
+    )
+    for given in (
+        {},
+        {"src_scale": ([0.25 + k for k in range(dims[1])], 1), "src_zero_point": 3},
+        {"beta": 1.0},
+    )
+]
+NARROWED = [
+    ("f32", narrow, "nchw", "nChw16c", dims, given)
+    for narrow in ("bf16", "f16")
+    for dims in ((2, 32, 28, 28), (1, 16, 5, 41))
+    for given in ({}, {"dst_scale": 0.5})
+]
+FEW_ROWS = [
+    (dtype, dtype, "nChw8c", wide, (2, 48, *size), {})
+    for dtype in ("bf16", "f32", "s8")
+    for wide in ("nChw16c", "nChw24c", "nhwc")
+    for size in ((9, 5), (1, 1), (8, 8))
+]
+WHOLE_LINES = [
+    ("f32", "f32", "nhwc", "nChw8c", (1, 1024, 7, 7), {}),
+    ("bf16", "bf16", "nhwc", "nChw8c", (9, 2048, 7, 6), {}),
+    ("s8", "s8", "nhwc", "nChw16c", (1, 4096, 6, 6), {}),
+]
+PROBLEMS = [*BYTES_TO_FLOATS, *NARROWED, *FEW_ROWS, *WHOLE_LINES]
+
+
+def descriptors(source, target, one, two, dims):
+    return rl.MemoryDesc(dims, source, one), rl.MemoryDesc(dims, target, two)
+
+
+@pytest.mark.parametrize("number", range(len(PROBLEMS)))
+def test_they_write_what_the_definition_says(number):
+    *problem, given = PROBLEMS[number]
+    avx2, runs_here = x86("x86-64-v3")
+    if runs_here:
+        compare(*descriptors(*problem), given=given, cpu=avx2)
+    compare(*descriptors(*problem), given=given, streaming=False)
+
+
+@pytest.mark.parametrize("number", range(len(WHOLE_LINES)))
+def test_lines_are_read_as_a_whole_where_rows_collide(number):
+    *problem, _ = WHOLE_LINES[number]
+    src, dst = descriptors(*problem)
+    (nest,) = moves(src, dst)
+    offered = candidates(simplified(nest), machine("x86-64-v3"))
+    assert "whole lines" in offered[0].words
+    wish = next(", ".join(plan.words) for plan in offered if plan.kind == "lines" and plan.beside is None)
+    if x86("x86-64-v3")[1]:
+        compare(src, dst, cpu=machine("x86-64-v3"), wish=wish)
+    assert all("whole lines" not in plan.words for plan in candidates(simplified(nest), machine("znver4")))
+
+
+def test_nothing_outside_of_both_buffers_is_touched():
+    code = """
+        from fences import arena
+        from test_kernels_avx2 import PROBLEMS, descriptors
+        from relayout.kernels.copy.problem import moves
+        from relayout.reorder.native import Native
+        from relayout.targets.machine import host, machine
+        here = host() if host().is_avx2 or host().vector < 32 else machine("x86-64-v3")
+        room = 4 << 20
+        one, two = arena(room), arena(room)
+        for *problem, given in PROBLEMS:
+            if given:
+                continue
+            src, dst = descriptors(*problem)
+            for streaming in (False, True):
+                made = Native(src, dst, moves(src, dst), here, streaming)
+                for at in (0, 1):
+                    print(src, dst, at, flush=True)
+                    sizes = [at * desc.required_bytes for desc in (src, dst)]
+                    places = one[at] - sizes[0], two[at] - sizes[1]
+                    for kernel in made.kernels:
+                        for part in range(3):
+                            kernel(*places, 0, part, 3)
+        print("done")
+        """
+    if host().is_arm:
+        pytest.skip("machine code for another family")
+    assert output_of(code).endswith("done\n")
+
+
+def test_no_instructions_without_an_avx_form_are_asked_for():
+    """Those of SSE4A are slow between others, and LLVM would take them on AMD's processors."""
+    assert "+sse4a" not in host().features
