@@ -723,6 +723,24 @@ def test_plans_fit_the_processor_and_cover_the_output(data):
 
 
 @pytest.mark.parametrize("cpu", LEVELS)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_cheapest_schedule_is_the_first_candidate(cpu, threads):
+    """What plans of networks ask for, and what is lowered then."""
+    machine, how = x86(cpu)[0], arithmetic.FLOATS
+    for groups, each, k in ((1, 48, 3), (1, 40, 1), (48, 1, 3)):
+        size, edge = (1, 14, 14), (0, k // 2, k // 2)
+        shape = geometry.Geometry(2, groups, each, each, size, size, (1, k, k), (1, 1, 1), (1, 1, 1), edge)
+        packed = weights.weights_text(shape, how, machine, 2, True)
+        filters = desc((groups, each, each, k, k), packed)
+        for one, two in product(("nchw", "nhwc", "nChw8c", "nChw16c"), repeat=2):
+            sides = (desc((2, groups * each, 14, 14), form) for form in (one, two))
+            problem = planning.Problem(next(sides), filters, next(sides), shape, how, True)
+            found = candidates.candidates(problem, machine, threads)
+            best = candidates.cheapest(problem, machine, threads)
+            assert best == (found[0] if found else None), (one, two, groups, k)
+
+
+@pytest.mark.parametrize("cpu", LEVELS)
 def test_shares_of_the_weights_fit_a_small_cache(cpu):
     """Where sixteenths of the weights are too large for the L2 cache, smaller shares are tried."""
     machine = x86(cpu)[0]._replace(l2=1 << 18)

@@ -26,6 +26,7 @@ from relayout.graph.passes.precision import check_precision, with_precision
 from relayout.graph.plan import Plan, check_sizes, image_format, lowerable, plan
 from relayout.graph.run import Compiled, Run
 from relayout.reorder.conversion import check_threads
+from relayout.runtime.collection import paused
 from relayout.targets.processors import limited
 
 if TYPE_CHECKING:
@@ -112,9 +113,10 @@ def _compiled(known: Graph, format: str | None, threads: int | None, precision: 
     head, tail = divided(known)
     if not head.nodes and (why := undecided(known)):
         return Run(known.inputs, known.outputs, tail=known, why=why)
-    found = _planned(head, tail, format, threads, precision)
-    middle = perf_counter()
-    made = compiled_as(known, found, threads)
+    with paused():
+        found = _planned(head, tail, format, threads, precision)
+        middle = perf_counter()
+        made = compiled_as(known, found, threads)
     made.seconds = {"plan": middle - start, "compile": perf_counter() - middle}
     return made
 

@@ -153,7 +153,7 @@ class Products(WeightedSums):
         from relayout.kernels.conv.cost import FACTS
         from relayout.runtime.clock import cycles_per_second
 
-        found = ways(self)
+        found = ways(self, few=True)
         if found is None:
             return None
         best = found.candidates[0]
@@ -223,15 +223,16 @@ class Ways(NamedTuple):
 
 
 @locked
-def ways(made: Products) -> Ways | None:
+def ways(made: Products, few: bool = False) -> Ways | None:
     """The candidates for a sum of products, found without compiling; None where there are none.
 
-    Weights in a format that tiles can't read are reordered first, each time.
+    Weights in a format that tiles can't read are reordered first, each time. ``few`` asks for the first
+    candidate alone.
     """
     from relayout.runtime import threads
     from relayout.targets.machine import host
 
-    return _ways(_bare(folded(_begun(made)[0])), host(), threads.count())
+    return _ways(_bare(folded(_begun(made)[0])), host(), threads.count(), few)
 
 
 def _bare(made: Products) -> Products:
@@ -241,9 +242,9 @@ def _bare(made: Products) -> Products:
 
 @lru_cache(maxsize=768)  # all formats of all layers of a network: those that are planned are compiled later
 @locked
-def _ways(made: Products, machine: Machine, many: int) -> Ways | None:
+def _ways(made: Products, machine: Machine, many: int, few: bool = False) -> Ways | None:
     from relayout.kernels.conv.arithmetic import arithmetic_of, without_dots
-    from relayout.kernels.conv.candidates import Problem, candidates
+    from relayout.kernels.conv.candidates import Problem, candidates, cheapest
     from relayout.kernels.conv.geometry import is_spread
     from relayout.kernels.conv.tile import lanes_of
     from relayout.kernels.conv.weights import weights_text
@@ -259,13 +260,17 @@ def _ways(made: Products, machine: Machine, many: int) -> Ways | None:
         for weights, format, given in ((made.weights, "", None), (packed, text, made.weights)):
             sides = made.src, weights, made.dst, made.geometry
             problem = Problem(*sides, one, made.grouped, given, made.zeros)
-            found = candidates(problem, machine, many)
+            if few:
+                best = cheapest(problem, machine, many)
+                found: tuple[Candidate, ...] = () if best is None else (best,)
+            else:
+                found = candidates(problem, machine, many)
             if found:
                 return Ways(found, problem, format)
     if made.zeros and is_spread(
         made.geometry, lanes_of(machine)
     ):  # lanes of several groups know no zero points
-        return _ways(replace(made, geometry=made.geometry._replace(apart=True)), machine, many)
+        return _ways(replace(made, geometry=made.geometry._replace(apart=True)), machine, many, few)
     return None
 
 

@@ -14,6 +14,7 @@
 ``calibration``  measures them
 ``clock``        cycles in a second, measured: what turns a model's cycles into time
 ``kept``         answers that take long to find out, and what was measured, kept on disk
+``collection``   the garbage collector, which waits while a network is planned and compiled
 ``tuning``       choosing by measuring: contests among candidates, and what is kept of them
 ``memcpy``       the C library's copy as a kernel, for comparison
 ===============  ==========================================================================================

@@ -23,7 +23,7 @@ from relayout.kernels.conv.direct import Cut, Direct
 from relayout.kernels.conv.planning import Problem, nests, with_loops
 from relayout.targets.machine import Machine
 
-__all__ = ["Candidate", "Problem", "candidates"]
+__all__ = ["Candidate", "Problem", "candidates", "cheapest"]
 
 MOST_CANDIDATES = 6  # schedules that are measured
 MOST_ALIKE = 3  # of these with the same tiles, cut into other tasks
@@ -60,34 +60,19 @@ def candidates(
     (True, True)
     """
     facts = facts_of(machine) if facts is None else facts
-    ways = depthwise_bytes, depthwise
-    narrow = [found for way in ways for found in way(problem, machine, threads, facts)]
-    packing = 0.0 if problem.given is None else problem.weights.nbytes / facts.copy
-    found: list[tuple[float, Direct | Depthwise, Cut | None, object]] = [
-        (cycles + packing, plan, None, plan.order) for plan, cycles in narrow
-    ]
-    size = problem.src.nbytes + problem.dst.nbytes
-    alone = [(alone_of(plan, size, 1, facts) + packing, plan.order) for plan, _ in narrow[:1]]
-    models: list[tuple[Model, object]] = []
-    for nest in chain.from_iterable(nests(one, machine, threads) for one in _ways(problem, machine)):
-        model = (AmxModel if nest.arithmetic.tiles else Model)(nest, facts)
-        if model.fits:
-            models.append((model, nest.order))
-            alone.append((model.alone(), nest.order))
-    if not alone:
+    narrow, models = _plans(problem, machine, threads, facts)
+    found: list[tuple[float, Direct | Depthwise, Cut | None]] = []
+    found += [(cycles, plan, None) for cycles, plan in narrow]
+    priced = [(model.nest, model.costs(threads)) for model in models]
+    if not (found or priced):
         return ()
-    order = min(alone, key=lambda one: one[0])[1]  # the same for all numbers of threads
-    priced = [(model.nest, model.costs(threads)) for model, own in models if own == order]
-    found = [one for one in found if one[3] == order]
     least = min([one[0] for one in found] + [cycles for _, costs in priced for cycles, _ in costs])
     limit = COST_LIMIT * least
-    found += [
-        (cycles, nest, cut, order) for nest, costs in priced for cycles, cut in costs if cycles <= limit
-    ]
+    found += [(cycles, nest, Cut(*cut)) for nest, costs in priced for cycles, cut in costs if cycles <= limit]
     ranked = sorted(found, key=itemgetter(0))
     chosen: dict[str, Candidate] = {}
     tiles: Counter[object] = Counter()
-    for cycles, plan, cut, _ in ranked:
+    for cycles, plan, cut in ranked:
         if cycles > limit or len(chosen) == MOST_CANDIDATES:
             break
         family = id(plan), cut and cut.block
@@ -96,6 +81,52 @@ def candidates(
             if chosen.setdefault(str(made), Candidate(cycles / facts.clock, made)).plan is made:
                 tiles[family] += 1
     return tuple(chosen.values())
+
+
+def cheapest(
+    problem: Problem, machine: Machine, threads: int, facts: Facts | None = None
+) -> Candidate | None:
+    """The first of :func:`candidates`, which is all that planning a network asks for; None: there is none."""
+    facts = facts_of(machine) if facts is None else facts
+    narrow, models = _plans(problem, machine, threads, facts)
+    best: tuple[float, Direct | Depthwise, Cut | None] | None = None
+    for cycles, plan in narrow:
+        if best is None or cycles < best[0]:
+            best = cycles, plan, None
+    for model in models:
+        cycles, cut = model.least(threads)
+        if best is None or cycles < best[0]:
+            best = cycles, model.nest, Cut(*cut)
+    if best is None:
+        return None
+    cycles, plan, whole = best
+    made = with_loops(plan, whole) if isinstance(plan, Direct) else plan
+    return Candidate(cycles / facts.clock, made)
+
+
+def _plans(
+    problem: Problem, machine: Machine, threads: int, facts: Facts
+) -> tuple[list[tuple[float, Direct | Depthwise]], list[Model]]:
+    """The plans that add up their sums in the order of the best one: with their cycles, or not yet cut."""
+    packing = 0.0 if problem.given is None else problem.weights.nbytes / facts.copy
+    ways = depthwise_bytes, depthwise
+    narrow = [
+        (cycles + packing, plan) for way in ways for plan, cycles in way(problem, machine, threads, facts)
+    ]
+    alone: list[tuple[float, object]] = []
+    if narrow:
+        size, plan = problem.src.nbytes + problem.dst.nbytes, narrow[0][1]
+        alone.append((alone_of(plan, size, 1, facts) + packing, plan.order))
+    models: list[tuple[Model, object]] = []
+    for nest in chain.from_iterable(nests(one, machine, threads) for one in _ways(problem, machine)):
+        model = (AmxModel if nest.arithmetic.tiles else Model)(nest, facts)
+        if model.fits:
+            models.append((model, nest.order))
+            alone.append((model.alone(), models[-1][1]))
+    if not alone:
+        return [], []
+    order = min(alone, key=itemgetter(0))[1]  # the same for all numbers of threads
+    return [one for one in narrow if one[1].order == order], [model for model, own in models if own == order]
 
 
 def _ways(problem: Problem, machine: Machine) -> list[Problem]:

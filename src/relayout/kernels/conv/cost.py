@@ -19,10 +19,11 @@ machine at hand is measured (:mod:`relayout.runtime.tuning`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import ceil, inf
+from operator import itemgetter
 from typing import NamedTuple
 
 from relayout.dtypes import dtype
@@ -123,6 +124,10 @@ def facts_of(machine: Machine) -> Facts:
     return HALF_LINES if machine.is_avx2 else FACTS
 
 
+Choice = tuple[Block, int, int, int]
+"""The fields of a :class:`.Cut`."""
+
+
 class Known:
     """What is asked again for each way to cut the work, of which there may be hundreds.
 
@@ -135,7 +140,9 @@ class Known:
         self.tiles: dict[int, list[tuple[int, float]]] = {}
         self.waited: dict[int, float] = {}
         self.multiplied: dict[tuple[Block, int, int], float] = {}
-        self.costs: dict[object, list[tuple[float, Cut]]] = {}
+        self.costs: dict[object, list[tuple[float, Choice]]] = {}
+        self.least: dict[object, tuple[float, Choice]] = {}
+        self.alone: dict[object, float] = {}
         self.best: list[Block] = []
 
 
@@ -174,6 +181,7 @@ class Model:
         self.result = g.groups * g.outputs * WORD
         self._largest: dict[int, float] = {}
         self._known = self._remembered()
+        self._alike = self._what_counts()
         self._read: dict[int, int] = {}
 
     def _remembered(self) -> Known:
@@ -298,6 +306,11 @@ class Model:
 
     def cuts(self, threads: int) -> Iterator[Cut]:
         """The ways to cut the work into tiles and tasks."""
+        for block, rows, across, shares in self._cuts(threads):
+            yield from (Cut(block, rows, columns, share) for columns in across for share in shares)
+
+    def _cuts(self, threads: int) -> Iterator[tuple[Block, int, set[int], list[int]]]:
+        """The same: a tile, rows, and any pixels of a row with any share of the groups."""
         nest, height, width = self.nest, self.height, self.width
         most = min(height, MOST_SHARES)
         shares = {k for k in range(1, most + 1) if k <= 8 or height % k == 0}
@@ -305,18 +318,15 @@ class Model:
         if not nest.unpacks:
             chunks |= set(range(1, 2 * threads + 1)) if threads > 1 else set()
             chunks |= {*FEW_CHUNKS, *self.near()} if self.weights_bytes > self.room_for_weights else set()
+        few = [share for share in sorted(chunks) if share <= len(nest.places)]
         for block in self.blocks():
             wide, tall = block.columns, block.rows
             across = {width}
             if not (nest.packs or nest.unpacks or self.borders) and width > 4 * wide:
                 across |= {min(width, wide * k) for k in (1, 2, 4, 8, 16, 28, 56, 112)}
                 across.add(ceil(ceil(width / wide) / threads) * wide)
-            down = {min(height, ceil(ceil(height / k) / tall) * tall) for k in shares}
-            for rows in down:
-                for columns in across:
-                    for share in sorted(chunks):
-                        if share <= len(nest.places):
-                            yield Cut(block, rows, columns, share)
+            for rows in {min(height, ceil(ceil(height / k) / tall) * tall) for k in shares}:
+                yield block, rows, across, few
 
     def near(self) -> set[int]:
         """Shares of the groups so small that the weights of one fill half or a quarter of the L2 cache.
@@ -337,63 +347,83 @@ class Model:
             self._largest[chunks] = most / sum(several)
         return self._largest[chunks]
 
-    def costs(self, threads: int) -> list[tuple[float, Cut]]:
+    def costs(self, threads: int) -> list[tuple[float, Choice]]:
         """The ways to cut the work, and about how many cycles each takes on so many threads."""
-        key = self._alike(), threads
+        key = self._alike, threads
         found = self._known.costs.get(key)
         if found is None:
-            found = [(self.cycles(cut, threads), cut) for cut in self.cuts(threads)]
-            self._known.costs[key] = found
+            found = self._known.costs[key] = list(self._priced(self._cuts(threads), threads))
         return found
 
-    def _alike(self) -> object:
-        """What :meth:`cuts` and :meth:`cycles` ask of a plan, besides what is known of its tiles."""
+    def least(self, threads: int) -> tuple[float, Choice]:
+        """The cheapest of them."""
+        key = self._alike, threads
+        found = self._known.least.get(key)
+        if found is None:
+            found = self._known.least[key] = min(self.costs(threads), key=itemgetter(0))
+        return found
+
+    def alone(self) -> float:
+        """Cycles of the work as one task of one thread."""
+        found = self._known.alone.get(self._alike)
+        if found is None:
+            whole = [(block, self.height, {self.width}, [1]) for block in self.blocks()]
+            found = self._known.alone[self._alike] = min([cycles for cycles, _ in self._priced(whole, 1)])
+        return found
+
+    def _what_counts(self) -> object:
+        """What :meth:`cuts` and :meth:`_priced` ask of a plan, besides what is known of its tiles."""
         nest, packing = self.nest, self.nest.packing
         packed = (nest.packed_columns, nest.pitch) if nest.packs else ()
         return (
             *(packed, nest.unpacks, nest.result_pitch, self.weights_bytes, self.brings, self.again),
             *(tuple([dim.extent for dim in nest.dims]), packing and (packing.size, packing.by_tasks)),
-            tuple([nest.kinds[place.kind].vectors for place in nest.places]),
+            _vectors(nest.kinds, nest.places),
         )
 
-    def alone(self) -> float:
-        """Cycles of the work as one task of one thread."""
-        return min([self.cycles(Cut(block, self.height, self.width, 1), 1) for block in self.blocks()])
+    def _priced(
+        self, cuts: Iterable[tuple[Block, int, Collection[int], Sequence[int]]], threads: int
+    ) -> Iterator[tuple[float, Choice]]:
+        """About how many cycles everything takes on so many threads, for ways to cut the work.
 
-    def cycles(self, cut: Cut, threads: int) -> float:
-        """About how many cycles everything takes on so many threads."""
-        nest, g, facts = self.nest, self.nest.geometry, self.facts
-        block, rows, columns, chunks = cut
-        groups = len(nest.places)
-        pixels = min(rows, block.rows) * min(columns, block.columns)
-        waited = self._known.waited.get(pixels)
-        if waited is None:
-            several = (count * self.waiting(pixels, vectors) for vectors, count in self.groups.items())
-            waited = self._known.waited[pixels] = self.turns * sum(several)
-        packed = 0
-        if nest.packs:
-            packed = self._read.get(rows, 0)
-            if not packed:
-                packed = g.kernel[0] * g.reach(1, rows) * nest.packed_columns * nest.pitch
-                self._read[rows] = packed
-        unpacked = rows * self.width * nest.result_pitch if nest.unpacks else 0
-        source = packed or rows * columns * self.pixel
-        touched = source + (unpacked or rows * columns * self.result // chunks)
-        sums = self.multiplying(block, rows, columns) + groups * source / g.groups / facts.reread
-        if touched > self.cache // 2:
-            sums *= 1 + facts.spilled
-        copied = facts.copy / (1 + 4 * (packed + unpacked) / self.cache)
-        brought = packed / copied if packed else source / self.brings / min(chunks, g.groups)
-        brought += source * (1 - 1 / chunks) / self.again
-        largest = self.largest(chunks) if threads > 1 else 1 / chunks
-        task = (sums + unpacked / copied) * largest + brought + facts.task
-        tasks = self._images * ceil(self.height / rows) * ceil(self.width / columns)  # of a chunk
-        each = ceil(tasks * chunks / threads)
-        late = facts.uneven if threads > 1 else 0
-        stays = self.weights_bytes // chunks + touched <= self.room_for_weights
-        often = ceil(chunks / threads) if stays else each  # times that a thread brings a chunk's weights
-        read = min(1.0, ceil(each / tasks) * largest)
-        return (each + late) * task + waited / chunks * often + self.packing(read, threads)
+        Thousands of them are asked for while a network is planned: what changes seldom is computed outside.
+        """
+        nest, g, facts, known = self.nest, self.nest.geometry, self.facts, self._known
+        cache, width, places = self.cache, self.width, len(nest.places)
+        late, rest = facts.uneven if threads > 1 else 0, nest.packing is not None
+        for block, rows, across, shares in cuts:
+            packed = 0
+            if nest.packs:
+                packed = self._read.get(rows, 0)
+                if not packed:
+                    packed = g.kernel[0] * g.reach(1, rows) * nest.packed_columns * nest.pitch
+                    self._read[rows] = packed
+            unpacked = rows * width * nest.result_pitch if nest.unpacks else 0
+            copied = facts.copy / (1 + 4 * (packed + unpacked) / cache)
+            tall, many = min(rows, block.rows), self._images * ceil(self.height / rows)
+            for columns in across:
+                pixels = tall * min(columns, block.columns)
+                waited = known.waited.get(pixels)
+                if waited is None:
+                    several = (count * self.waiting(pixels, v) for v, count in self.groups.items())
+                    waited = known.waited[pixels] = self.turns * sum(several)
+                source = packed or rows * columns * self.pixel
+                computing = self.multiplying(block, rows, columns) + places * source / g.groups / facts.reread
+                tasks = many * ceil(width / columns)  # of a chunk
+                for chunks in shares:
+                    touched = source + (unpacked or rows * columns * self.result // chunks)
+                    sums = computing * (1 + facts.spilled) if touched > cache // 2 else computing
+                    brought = packed / copied if packed else source / self.brings / min(chunks, g.groups)
+                    brought += source * (1 - 1 / chunks) / self.again
+                    largest = self.largest(chunks) if threads > 1 else 1 / chunks
+                    task = (sums + unpacked / copied) * largest + brought + facts.task
+                    each = ceil(tasks * chunks / threads)
+                    stays = self.weights_bytes // chunks + touched <= self.room_for_weights
+                    often = ceil(chunks / threads) if stays else each  # times that weights are brought
+                    cycles = (each + late) * task + waited / chunks * often
+                    if rest:
+                        cycles += self.packing(min(1.0, ceil(each / tasks) * largest), threads)
+                    yield cycles, (block, rows, columns, chunks)
 
     def packing(self, read: float, threads: int) -> float:
         """Cycles until weights are packed, and where a thread is that reads such a share of them."""
@@ -409,7 +439,13 @@ class Model:
 @lru_cache(maxsize=256)  # plans of many formats have the same groups
 def _counted(kinds: tuple[Group, ...], places: tuple[Place, ...]) -> Counter[int]:
     """How many groups there are of so many vectors."""
-    return Counter([kinds[place.kind].vectors for place in places])
+    return Counter(_vectors(kinds, places))
+
+
+@lru_cache(maxsize=256)
+def _vectors(kinds: tuple[Group, ...], places: tuple[Place, ...]) -> tuple[int, ...]:
+    """How many vectors each group has."""
+    return tuple([kinds[place.kind].vectors for place in places])
 
 
 @lru_cache(maxsize=4096)

@@ -13,7 +13,6 @@ aliases      views that a graph returns of one value
 support      which nodes may be taken
 partition    which of them go together
 part         one part, compiled
-collection   the garbage collector, which waits while a graph is compiled
 kept         parts that an earlier process has compiled
 report       what was taken, what was left, and why
 entry        ``relayout.torch.compile`` and ``relayout.torch.explain``

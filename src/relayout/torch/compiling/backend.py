@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from torch._dynamo.backends.common import aot_autograd
 
+from relayout.forking import lock
+from relayout.runtime.collection import paused
 from relayout.torch.compiling.calls import Calls
-from relayout.torch.compiling.collection import paused
 from relayout.torch.compiling.decompositions import rules
-from relayout.torch.compiling.joint import keep_saved, partitioned
 from relayout.torch.compiling.options import Options
 from relayout.torch.compiling.report import GraphReport, Report
 from relayout.torch.compiling.tracing import traced
@@ -66,6 +66,9 @@ class Backend:
             if found is not None:
                 calls = Calls(found.module, found.weights, options, self.report)
                 return lambda *arguments: calls(list(arguments))
+
+        with lock():  # needed for training alone
+            from relayout.torch.compiling.joint import keep_saved, partitioned
 
         real = replace(options, precision=None)  # of a forward pass that gradients are computed of
 

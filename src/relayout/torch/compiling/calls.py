@@ -21,7 +21,7 @@ from typing import Any, Final
 import torch
 
 from relayout.forking import lock
-from relayout.torch.compiling.collection import paused
+from relayout.runtime.collection import paused
 from relayout.torch.compiling.options import Options
 from relayout.torch.compiling.program import Program, programmed
 from relayout.torch.compiling.report import Report

@@ -1,9 +1,13 @@
-"""The garbage collector, which looks for cycles, pauses while a graph is compiled.
+"""The garbage collector, which looks for cycles, pauses while a network is planned and compiled.
 
 Planning makes many small objects in a short time, so the collector runs through everything that a process
 has, dynamo's guards and all of PyTorch's modules among it, once or twice for each network: 0.2 seconds each
 time. What it finds there is next to nothing, since what is compiled has hardly any cycles. They are found
 later, when it runs anyway.
+
+As soon as the pause ends, a collection would be due: of everything young, which is all that was made
+meanwhile. Most of that stays, so it goes among the old objects at once, by moving everything to the permanent
+generation and back, which takes no time. A full collection looks at all of them.
 """
 
 from __future__ import annotations
@@ -30,4 +34,7 @@ def paused() -> Iterator[None]:
     try:
         yield
     finally:
+        if not gc.get_freeze_count():  # what others have frozen would come back, too
+            gc.freeze()
+            gc.unfreeze()
         gc.enable()

@@ -1,0 +1,51 @@
+"""The garbage collector pauses while networks are planned."""
+
+from __future__ import annotations
+
+import gc
+
+from relayout.runtime.collection import paused
+
+
+def test_nothing_is_collected_when_a_pause_ends():
+    """What was made meanwhile is old at once; a full collection still finds cycles in it."""
+    seen = []
+
+    def note(phase, about):
+        if phase == "stop":
+            seen.append((about["generation"], about["collected"]))
+
+    gc.collect()
+    gc.callbacks.append(note)
+    try:
+        with paused():
+            assert not gc.isenabled()
+            kept = [[number] for number in range(20_000)]
+            for _ in range(1000):
+                cycle = []
+                cycle.append(cycle)
+        assert gc.isenabled()
+        assert not seen
+        gc.collect()
+        assert seen[-1][0] == 2
+        assert seen[-1][1] >= 999
+    finally:
+        gc.callbacks.remove(note)
+    assert len(kept) == 20_000
+
+
+def test_what_others_have_switched_off_or_frozen_stays_so():
+    gc.disable()
+    try:
+        with paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    gc.freeze()
+    try:
+        with paused():
+            pass
+        assert gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
