@@ -77,7 +77,7 @@ def candidates(
             break
         family = id(plan), cut and cut.block
         if tiles[family] < MOST_ALIKE:
-            made = with_loops(plan, cut) if isinstance(plan, Direct) else plan
+            made = plan if cut is None or isinstance(plan, Depthwise) else with_loops(plan, cut)
             if chosen.setdefault(str(made), Candidate(cycles / facts.clock, made)).plan is made:
                 tiles[family] += 1
     return tuple(chosen.values())
@@ -100,7 +100,7 @@ def cheapest(
     if best is None:
         return None
     cycles, plan, whole = best
-    made = with_loops(plan, whole) if isinstance(plan, Direct) else plan
+    made = plan if whole is None or isinstance(plan, Depthwise) else with_loops(plan, whole)
     return Candidate(cycles / facts.clock, made)
 
 

@@ -24,11 +24,12 @@ from functools import lru_cache
 from itertools import pairwise
 from math import ceil, inf
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from relayout.dtypes import dtype
-from relayout.kernels.conv.direct import Block, Cut, Direct, Group, Place
-from relayout.kernels.conv.geometry import share_inside
+from relayout.kernels.conv.arithmetic import Arithmetic
+from relayout.kernels.conv.direct import Block, Cut, Direct
+from relayout.kernels.conv.geometry import Geometry, share_inside
 from relayout.kernels.conv.tile import WORD
 from relayout.targets.machine import Machine
 
@@ -146,17 +147,42 @@ class Known:
         self.best: list[Block] = []
 
 
+class Shape:
+    """What all plans of a problem have in common that read their source in one way or the other."""
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        arithmetic: Arithmetic,
+        machine: Machine,
+        weights: str,
+        packs: bool,
+        spread: bool,
+    ) -> None:
+        g, bits = geometry, dtype(weights).bits
+        self.borders = not (packs or g.inside)
+        self.turns = g.taps if spread else g.taps * ceil(g.inputs / arithmetic.depth)
+        self.weights_bytes = g.groups * g.outputs * g.inputs * g.taps * bits // 8
+        self.rows_inside = share_inside(g, 0) * share_inside(g, 1) if self.borders else 1.0
+        self.vector = 0 if spread else machine.vector // WORD * arithmetic.depth * bits // 8
+        self.pixel = g.groups * g.inputs * arithmetic.element  # bytes that are read of it
+        self.result = g.groups * g.outputs * WORD
+        sources = self.pixel * g.source[0] * g.source[1] * g.source[2] * g.batch
+        self.spills = g.groups == 1 and sources > (machine.l2 if g.taps > 1 else machine.l3 // 4)
+        self.jumps = g.taps == 1 and sources > machine.l2
+        self.known: dict[object, Known] = {}
+
+
 @lru_cache(maxsize=512)
-def _known(*_: object) -> Known:
-    """What is known of plans that agree in all of this."""
-    return Known()
+def _shape_of(*about: Any) -> Shape:
+    geometry, arithmetic, machine, weights, packs, spread, *_ = about
+    return Shape(geometry, arithmetic, machine, weights, packs, spread)
 
 
 class Model:
     """What a plan costs when it is cut into tiles and tasks in one way or another."""
 
     def __init__(self, nest: Direct, facts: Facts | None = None) -> None:
-        g = nest.geometry
         facts = facts_of(nest.machine) if facts is None else facts
         self.nest, self.facts = nest, facts
         self.cache = nest.machine.l2
@@ -164,40 +190,33 @@ class Model:
         images, planes, rows, columns = nest.dims
         self.height, self.width = rows.extent, columns.extent
         self._images = images.extent * planes.extent
-        self.groups = _counted(nest.kinds, nest.places)
-        self.turns = g.taps if nest.spread else g.taps * ceil(g.inputs / nest.arithmetic.depth)
-        self.borders, self.weights_bytes = nest.borders, nest.weights_bytes
-        self.rows_inside = share_inside(g, 0) * share_inside(g, 1) if self.borders else 1.0
-        self.collides = nest.dims[3].src and nest.dims[3].src % facts.apart == 0
-        vector = nest.machine.vector // WORD * nest.arithmetic.depth * dtype(nest.weights_type).bits // 8
-        self.vector = 0 if nest.spread else vector
-        self.pixel = g.groups * g.inputs * nest.arithmetic.element  # bytes that are read of it
-        parts = any(outer.src != inner.src * inner.extent for outer, inner in pairwise(nest.loops))
-        jumps = parts and g.taps == 1 and nest.source_bytes * g.batch > self.cache
+        several = [nest.kinds[place.kind].vectors for place in nest.places]
+        self.groups = Counter(several)
+        self._vectors = (several[0], len(several)) if len(self.groups) == 1 else tuple(several)
+        self._shape = shape = _shape_of(
+            *(nest.geometry, nest.arithmetic, nest.machine, nest.weights_type, nest.packs, bool(nest.spread)),
+            *(facts, nest.zeros),
+        )
+        self.borders, self.weights_bytes, self.turns = shape.borders, shape.weights_bytes, shape.turns
+        self.rows_inside, self.vector, self.pixel = shape.rows_inside, shape.vector, shape.pixel
+        self.result = shape.result
+        self.collides = bool(columns.src) and columns.src % facts.apart == 0
+        jumps = shape.jumps and any(one.src != two.src * two.extent for one, two in pairwise(nest.loops))
         self.brings = facts.jumps if jumps else facts.source  # bytes of the source a cycle
-        holds = self.cache if g.taps > 1 else nest.machine.l3 // 4
-        spills = g.groups == 1 and nest.source_bytes * g.batch > holds
-        self.again = facts.again if spills else inf  # bytes of the source a cycle for each further chunk
-        self.result = g.groups * g.outputs * WORD
+        self.again = (
+            facts.again if shape.spills else inf
+        )  # bytes of the source a cycle for each further chunk
         self._largest: dict[int, float] = {}
         self._known = self._remembered()
         self._alike = self._what_counts()
-        self._read: dict[int, int] = {}
 
     def _remembered(self) -> Known:
         """What is known of plans whose tiles multiply alike, wherever these read and write."""
-        nest = self.nest
-        return _known(
-            *(self.facts, nest.geometry, nest.machine, nest.arithmetic, nest.zeros, bool(nest.spread)),
-            *(
-                len(nest.taps),
-                tuple(self.groups.items()),
-                self.borders,
-                self.rows_inside,
-                bool(self.collides),
-            ),
-            *(self.vector, self.turns, self.height, self.width),
-        )
+        key = len(self.nest.taps), self.collides, self.height, self.width, (*self.groups.items(),)
+        found = self._shape.known.get(key)
+        if found is None:
+            found = self._shape.known[key] = Known()
+        return found
 
     @property
     def fits(self) -> bool:
@@ -374,11 +393,12 @@ class Model:
     def _what_counts(self) -> object:
         """What :meth:`cuts` and :meth:`_priced` ask of a plan, besides what is known of its tiles."""
         nest, packing = self.nest, self.nest.packing
-        packed = (nest.packed_columns, nest.pitch) if nest.packs else ()
+        images, planes, rows, columns = nest.dims
         return (
-            *(packed, nest.unpacks, nest.result_pitch, self.weights_bytes, self.brings, self.again),
-            *(tuple([dim.extent for dim in nest.dims]), packing and (packing.size, packing.by_tasks)),
-            _vectors(nest.kinds, nest.places),
+            *(nest.packs and nest.pitch, nest.unpacks, self.brings, self.again),
+            *(images.extent, planes.extent, rows.extent, columns.extent),
+            packing and (packing.size, packing.by_tasks),
+            self._vectors,
         )
 
     def _priced(
@@ -394,10 +414,7 @@ class Model:
         for block, rows, across, shares in cuts:
             packed = 0
             if nest.packs:
-                packed = self._read.get(rows, 0)
-                if not packed:
-                    packed = g.kernel[0] * g.reach(1, rows) * nest.packed_columns * nest.pitch
-                    self._read[rows] = packed
+                packed = g.kernel[0] * g.reach(1, rows) * nest.packed_columns * nest.pitch
             unpacked = rows * width * nest.result_pitch if nest.unpacks else 0
             copied = facts.copy / (1 + 4 * (packed + unpacked) / cache)
             tall, many = min(rows, block.rows), self._images * ceil(self.height / rows)
@@ -434,18 +451,6 @@ class Model:
         if packing.by_tasks:
             return size / facts.copy
         return packing.size / facts.copy + size * (1 - 1 / threads) / facts.handed
-
-
-@lru_cache(maxsize=256)  # plans of many formats have the same groups
-def _counted(kinds: tuple[Group, ...], places: tuple[Place, ...]) -> Counter[int]:
-    """How many groups there are of so many vectors."""
-    return Counter(_vectors(kinds, places))
-
-
-@lru_cache(maxsize=256)
-def _vectors(kinds: tuple[Group, ...], places: tuple[Place, ...]) -> tuple[int, ...]:
-    """How many vectors each group has."""
-    return tuple([kinds[place.kind].vectors for place in places])
 
 
 @lru_cache(maxsize=4096)

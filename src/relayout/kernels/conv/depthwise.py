@@ -356,6 +356,10 @@ class _Made(NamedTuple):
     """How many of them are neighbours in the source."""
 
 
+_Lanes = tuple[tuple[int, int, int], ...]
+"""Place, channel and image of each, counted from those of the first."""
+
+
 class _Vectors:
     """Finds the vectors of a convolution, with ``together`` images in each."""
 
@@ -375,6 +379,7 @@ class _Vectors:
         self.total = geometry.groups * geometry.outputs
         self.images = [places_of(side.batch, geometry.batch) for side in (source, target)]
         self.channels = [places_of(side.channels, side.room) for side in (source, target)]
+        self._known: dict[object, Kind | None] = {}
 
     def made(self) -> _Made | None:
         """All of them; None where lanes lie apart, or there are too many kinds."""
@@ -391,7 +396,7 @@ class _Vectors:
                 if found is None:
                     return None
                 kind, src, dst = found
-                if kind not in kinds:
+                if not (kinds and kind is kinds[-1]) and kind not in kinds:
                     kinds.append(kind)
                 weights = self.weights.vectors[first // self.lanes] + first % self.lanes * self.sizes[1]
                 places.append(Place(kinds.index(kind), src, weights, dst, first))
@@ -402,40 +407,53 @@ class _Vectors:
 
     def vector(self, first: int, image: int) -> tuple[Kind, int, int] | None:
         """The vector that begins with an output channel and an image, and where it lies on both sides."""
-        g, lanes = self.geometry, self.lanes
+        g = self.geometry
         begin = first // g.outputs * g.inputs
         ends = first + self.per, begin + self.per // g.outputs * g.inputs
         last = self.target.room if ends[0] >= self.total else self.total
         came = self.lanes_of_side(0, range(begin, min(ends[1], self.source.room)), image)
         goes = self.lanes_of_side(1, range(first, min(ends[0], last)), image)
-        loads = pieces_at([place - came[0][0] for place, _, _ in came], self.sizes[0])
-        stores = pieces_at([place - goes[0][0] for place, _, _ in goes], self.sizes[2])
+        src, dst = came[0][0], goes[0][0]
+        read = tuple([(place - src, channel - begin, number - image) for place, channel, number in came])
+        written = tuple([(place - dst, channel - first, number - image) for place, channel, number in goes])
+        key = read, written, min(self.total - first, self.per)
+        if key not in self._known:  # most are alike but for where they begin
+            self._known[key] = self._kind(read, written, self.total - first)
+        kind = self._known[key]
+        return None if kind is None else (kind, src, dst)
+
+    def _kind(self, came: _Lanes, goes: _Lanes, rest: int) -> Kind | None:
+        """What vectors are like that read and write such lanes, before so many channels that there are."""
+        g, lanes, turns = self.geometry, self.lanes, _turns(self.geometry)
+        loads = pieces_at([place for place, _, _ in came], self.sizes[0])
+        stores = pieces_at([place for place, _, _ in goes], self.sizes[2])
         if loads is None or stores is None:
             return None
         lane_in = {(channel, number): lane for lane, (_, channel, number) in enumerate(came)}
         lane_out = {(channel, number): lane for lane, (_, channel, number) in enumerate(goes)}
-        turns = _turns(g)
         picks, rotated = list(range(lanes)), list(range(lanes))
         channels, positions = [-1] * lanes, [0] * lanes
         for lane, (_, channel, number) in enumerate(goes):
-            if channel >= self.total:
+            if channel >= rest:
                 continue
             group, output = divmod(channel, g.outputs)
             position = output % turns
             before = channel - position + (position - 1) % turns
-            channels[lane], positions[lane] = channel - first, position
+            channels[lane], positions[lane] = channel, position
             rotated[lane] = lane_out[before, number]
             picks[lane] = lane_in[group * g.inputs + position, number] if position < g.inputs else lanes
-        kind = Kind(loads, tuple(picks), stores, tuple(channels), tuple(positions), tuple(rotated))
-        return kind, came[0][0], goes[0][0]
+        return Kind(loads, tuple(picks), stores, tuple(channels), tuple(positions), tuple(rotated))
 
     def lanes_of_side(self, side: int, channels: range, image: int) -> list[tuple[int, int, int]]:
         """Place, channel and image of each lane, as they lie in memory."""
         numbers = range(image, image + self.together)
+        places, images = self.channels[side], self.images[side]
         return sorted(
-            (self.channels[side][channel] + self.images[side][number], channel, number)
-            for channel in channels
-            for number in numbers
+            [
+                (places[channel] + images[number], channel, number)
+                for channel in channels
+                for number in numbers
+            ]
         )
 
 

@@ -31,6 +31,7 @@ Sizes and strides are bytes unless they count something.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil, prod
 from typing import NamedTuple
 
@@ -190,12 +191,7 @@ class Direct:
     @property
     def order(self) -> tuple[object, ...]:
         """In which order sums are added up: nests of one problem that agree here give the same bits."""
-        if self.arithmetic.sums != "f32":
-            return ()
-        if self.arithmetic.tiles:
-            return order_of(self.loops, self.arithmetic)
-        _, inner = in_blocks([loop for loop in self.loops if loop.extent > 1], BLOCK // len(self.taps))
-        return len(self.taps), len(self.spread), prod(loop.extent for loop in inner)
+        return _order(self.arithmetic, self.loops, len(self.taps), len(self.spread))
 
     @property
     def tasks(self) -> int:
@@ -307,6 +303,16 @@ class Direct:
         chunks = f" by 1/{self.chunks} of the channels" * (self.chunks > 1)
         words.append(f"{self.tasks} tasks of {self.rows} x {self.columns} pixels{chunks}")
         return ", ".join(words)
+
+
+@lru_cache(maxsize=512)  # plans of many formats have the same loops
+def _order(arithmetic: Arithmetic, loops: tuple[Loop, ...], taps: int, spread: int) -> tuple[object, ...]:
+    if arithmetic.sums != "f32":
+        return ()
+    if arithmetic.tiles:
+        return order_of(loops, arithmetic)
+    _, inner = in_blocks([loop for loop in loops if loop.extent > 1], BLOCK // taps)
+    return taps, spread, prod([loop.extent for loop in inner])
 
 
 def _lines(size: int) -> int:

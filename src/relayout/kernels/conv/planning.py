@@ -87,10 +87,14 @@ def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
         else (False,)
     )
     packings = _packings(problem, machine, threads, spread)
+    patterns = lane_patterns(geometry, lanes)
+    inputs = places_of(found.inputs, geometry.inputs) if spread else ()
+    loops: dict[tuple[bool, bool, int], Loops | None] = {}  # in which the vectors of a tile change nothing
     whole = False  # whether tiles can store to the destination itself
     for unpacks in (False, True):
         if whole or (not unpacks and not target.is_plain):
             continue
+        known: dict[bool, tuple[Loop, Loop, Loop, Loop]] = {}
         for packs, vectors in product(ways, _vectors(geometry, lanes, machine, spread)):
             cut = _groups(
                 geometry,
@@ -105,10 +109,20 @@ def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
             if cut is None:
                 continue
             whole = True
-            dims = _dims(geometry, source, target, packs, unpacks, pitch)
+            if packs not in known:
+                known[packs] = _dims(geometry, source, target, packs, unpacks, pitch)
+            dims = known[packs]
+            rows, step = dims[2].extent, pitch if packs else source.steps[2]
             for together, packing in product(shares, packings):
-                step = pitch if packs else source.steps[2]
-                nest = Direct(
+                own = packs, together, rows
+                if own not in loops:
+                    loops[own] = _loops(
+                        *(geometry, arithmetic, found, source, lanes, spread, together),
+                        *((rows, pitch) if packs else ()),
+                    )
+                own_loops = loops[own]
+                assert own_loops is not None
+                yield Direct(
                     geometry,
                     arithmetic,
                     machine,
@@ -118,20 +132,19 @@ def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
                     unpacks,
                     pitch,
                     found,
-                    (),
+                    own_loops,
                     _taps_of_a_row(geometry, step, found) if together else ((0, 0),),
-                    lane_patterns(geometry, lanes),
-                    places_of(found.inputs, geometry.inputs) if spread else (),
+                    patterns,
+                    inputs,
                     *cut,
                     dims,
                     Block(1, 1),
-                    dims[2].extent,
+                    rows,
                     dims[3].extent,
                     1,
                     packing,
                     problem.zeros,
                 )
-                yield with_loops(nest)
 
 
 def _packings(problem: Problem, machine: Machine, threads: int, spread: bool) -> list[Packing | None]:
@@ -159,21 +172,34 @@ def _groups_of(layout: Layout) -> tuple[Digit, ...]:
     return next((ladder for term, ladder in ladders if term == (0,)), ())
 
 
-def with_loops(nest: Direct, cut: Cut | None = None) -> Direct:
+def with_loops(nest: Direct, cut: Cut) -> Direct:
     """A plan cut into tiles and tasks, with the loops of its sum."""
-    if cut is not None:
-        nest = replace(nest, **cut._asdict())
-        if not nest.packs or nest.geometry.kernel[0] == 1:  # they don't know how many rows are packed
-            return nest
-    g, found, spread, together = nest.geometry, nest.weights, bool(nest.spread), len(nest.taps) > 1
-    if nest.packs:
-        plane = nest.packed_rows * nest.packed_columns * nest.pitch
-        loops = _packed_loops(g, nest.arithmetic, found, nest.pitch, plane, spread, together)
-    else:
-        lanes = lanes_of(nest.machine)
-        loops = _direct_loops(nest.src, g, nest.arithmetic, found, lanes, spread, together)
+    nest = replace(nest, **cut._asdict())
+    if not nest.packs or nest.geometry.kernel[0] == 1:  # they don't know how many rows are packed
+        return nest
+    together, spread, lanes = len(nest.taps) > 1, bool(nest.spread), lanes_of(nest.machine)
+    sides = nest.geometry, nest.arithmetic, nest.weights, nest.src, lanes, spread, together
+    loops = _loops(*sides, nest.rows, nest.pitch)
     assert loops is not None
     return replace(nest, loops=loops)
+
+
+def _loops(
+    geometry: Geometry,
+    arithmetic: Arithmetic,
+    weights: Weights,
+    side: Side,
+    lanes: int,
+    spread: bool,
+    together: bool,
+    rows: int = 0,
+    pitch: int = 0,
+) -> Loops | None:
+    """The loops of the sum over a source, or over packed rows, if there are any, so many in a task."""
+    if not rows:
+        return _direct_loops(side, geometry, arithmetic, weights, lanes, spread, together)
+    plane = geometry.reach(1, rows) * geometry.reach(2, geometry.target[2]) * pitch
+    return _packed_loops(geometry, arithmetic, weights, pitch, plane, spread, together)
 
 
 def _collides(side: Side, geometry: Geometry, arithmetic: Arithmetic) -> bool:
@@ -369,7 +395,10 @@ def _groups(
         if found is None or not any(reads[g * apart] for g in range(groups)):
             return found
         each = len(found[1]) // groups
-        places = [place._replace(src=reads[k // each * apart]) for k, place in enumerate(found[1])]
+        places = [
+            Place(kind, reads[k // each * apart], at, dst, channel)
+            for k, (kind, _, at, dst, channel) in enumerate(found[1])
+        ]
         return found[0], tuple(places)
     total = groups * outputs
     begins, forms = _stores(target, total, total, lanes)
