@@ -136,8 +136,8 @@ BYTES = ("u8", "s8"), ("s8", "s8")
 TARGETS = [
     *((cpu, LINUX, kinds, "vpdpbusd") for cpu in ("alderlake", "meteorlake") for kinds in BYTES),
     *(("arrowlake", LINUX, kinds, name) for kinds, name in zip(BYTES, ("vpdpbusd", "vpdpbssd"), strict=True)),
-    *((cpu, LINUX, kinds, "vpdpbusd") for cpu in ("cascadelake", "znver4") for kinds in BYTES),
-    *((cpu, LINUX, ("bf16", "bf16"), "vdpbf16ps") for cpu in ("cooperlake", "znver4")),
+    *((cpu, LINUX, kinds, "vpdpbusd") for cpu in ("cascadelake", "znver4", "znver5") for kinds in BYTES),
+    *((cpu, LINUX, ("bf16", "bf16"), "vdpbf16ps") for cpu in ("cooperlake", "znver4", "znver5")),
     *((cpu, LINUX, kinds, "pmaddwd") for cpu in ("x86-64-v3", "znver3") for kinds in BYTES),
     *(("neoverse-n1", ARM, kinds, "sdot") for kinds in BYTES),
     *((cpu, ARM, BYTES[0], "usmmla") for cpu in ("neoverse-v1", "neoverse-v2", "apple-m2")),

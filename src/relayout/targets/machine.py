@@ -310,20 +310,12 @@ LEVELS = {
     "sse4.2": ("x86-64-v2", "nehalem", "westmere", "sandybridge", "ivybridge", "silvermont", "goldmont"),
     "avx2": (
         *("x86-64-v3", "haswell", "broadwell", "skylake", "alderlake", "raptorlake", "meteorlake"),
-        *(
-            "znver1",
-            "znver2",
-            "znver3",
-            "arrowlake",
-            "arrowlake-s",
-            "lunarlake",
-            "sierraforest",
-            "grandridge",
-        ),
+        *("znver1", "znver2", "znver3"),
+        *("arrowlake", "arrowlake-s", "lunarlake", "sierraforest", "grandridge"),
     ),
     "avx512bw": (
         *("x86-64-v4", "skylake-avx512", "cascadelake", "cooperlake", "icelake-client", "icelake-server"),
-        *("tigerlake", "rocketlake", "sapphirerapids", "emeraldrapids", "graniterapids", "znver4"),
+        *("tigerlake", "rocketlake", "sapphirerapids", "emeraldrapids", "graniterapids", "znver4", "znver5"),
     ),
 }
 """The widest vectors of x86 processors, by LLVM's names."""
@@ -338,12 +330,12 @@ MATRICES = (
 PRODUCTS = {
     "avx512vnni": (
         *("cascadelake", "cooperlake", "icelake-client", "icelake-server", "tigerlake", "rocketlake"),
-        *("znver4", *XEONS),
+        *("znver4", "znver5", *XEONS),
     ),
-    "avx512vbmi": ("icelake-client", "icelake-server", "tigerlake", "rocketlake", "znver4", *XEONS),
-    "avx512bf16": ("cooperlake", "znver4", *XEONS),
+    "avx512vbmi": ("icelake-client", "icelake-server", "tigerlake", "rocketlake", "znver4", "znver5", *XEONS),
+    "avx512bf16": ("cooperlake", "znver4", "znver5", *XEONS),
     "avx512fp16": XEONS,
-    "avxvnni": ("alderlake", "raptorlake", "meteorlake", *NEW_CORES, *XEONS),
+    "avxvnni": ("alderlake", "raptorlake", "meteorlake", "znver5", *NEW_CORES, *XEONS),
     "avxvnniint8": NEW_CORES,
     "amx-tile": XEONS,
     "amx-int8": XEONS,
