@@ -352,6 +352,21 @@ def test_strides_that_traces_tell_wrongly(name: str, last: bool, monkeypatch: py
     compared(function, x)
 
 
+@pytest.mark.parametrize("axes", [3, 4, 5])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_batch_normalisation_of_what_is_in_neither_format(
+    axes: int, training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its result is contiguous."""
+    monkeypatch.setattr(program, "WORTH", 0)
+    x = torch.randn(2, 3, *(6, 5, 4)[: axes - 2]).transpose(1, -1).contiguous().transpose(1, -1)
+    mean, variance = torch.zeros(3), torch.ones(3)
+    if axes > 3:
+        x = x.transpose(-1, -2).contiguous().transpose(-1, -2)
+    made = compared(lambda x: F.batch_norm(x, mean.clone(), variance.clone(), training=training).relu(), x)
+    assert made.explain().taken
+
+
 def test_a_rolled_batch_of_open_size() -> None:
     made = rl.torch.compile(lambda x: torch.roll(x, 1, 0) @ torch.ones(16, 16), dynamic=True)
     for n in (2, 3, 5):

@@ -4,18 +4,19 @@ PyTorch's own table of core ATen does most. Random numbers stay whole, and so ar
 operators that PyTorch's modules call without gradients, attention and the layer of an encoder, have no
 rule there. Those here are what the modules compute with gradients, without masks; with one they stay whole.
 
-A result has the strides that its trace tells. Of two operators the trace tells other strides than the kernel
-writes: ``roll`` and ``channel_shuffle`` keep channels-last. Their rules here are made of operators whose
-strides are told right. ``max_unpool2d``, where taking it apart changes the strides, stays whole. So does
-``index_fill``: indices below 0 count from its end, while ``index_copy``, which it would be made of, refuses
-them.
+A result has the strides that its trace tells. Of some operators the trace tells other strides than the kernel
+writes: ``roll`` and ``channel_shuffle`` keep channels-last there, and a batch normalisation the order of axes
+of whatever it is given, where the kernel writes one of the two formats. Their rules here are made of
+operators whose strides are told right. ``max_unpool2d``, where taking it apart changes the strides, stays
+whole. So does ``index_fill``: indices below 0 count from its end, while ``index_copy``, which it would be made
+of, refuses them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._prims_common import suggest_memory_format
@@ -24,6 +25,11 @@ from torch.nn import functional as F
 from relayout.importers.torch.operators import TABLE
 
 __all__ = ["rule_of", "rules"]
+
+NORMALIZATIONS: Final = (
+    torch.ops.aten._native_batch_norm_legit_no_training.default,
+    torch.ops.aten._native_batch_norm_legit_functional.default,
+)
 
 
 @lru_cache(maxsize=1)
@@ -49,6 +55,7 @@ def own() -> dict[Any, Any]:
     return {
         aten.roll.default: _roll,
         aten.channel_shuffle.default: _channel_shuffle,
+        **{operator: _in_a_format(operator) for operator in NORMALIZATIONS},
         aten._native_multi_head_attention.default: _attention,
         aten._transformer_encoder_layer_fwd.default: _encoder_layer,
     }
@@ -84,6 +91,18 @@ def _roll(x: Any, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
 def _channel_shuffle(x: Any, groups: int) -> Any:
     shuffled = x.unflatten(1, (groups, x.shape[1] // groups)).transpose(1, 2).flatten(1, 2)
     return shuffled.contiguous(memory_format=suggest_memory_format(x))
+
+
+def _in_a_format(operator: Any) -> Callable[..., Any]:
+    """The rule of an operator whose result is contiguous, or in channels-last, whatever its input is."""
+
+    def rule(x: Any, *more: Any) -> Any:
+        form = suggest_memory_format(x)
+        if x.is_contiguous(memory_format=form):
+            return NotImplemented
+        return operator(x.contiguous(memory_format=form), *more)
+
+    return rule
 
 
 def _attention(
