@@ -8,8 +8,8 @@ A result has the strides that its trace tells. Of some operators the trace tells
 writes: ``roll`` and ``channel_shuffle`` keep channels-last there, and a batch normalisation the order of axes
 of whatever it is given, where the kernel writes one of the two formats. Their rules here are made of
 operators whose strides are told right. ``max_unpool2d``, where taking it apart changes the strides, stays
-whole. So does ``index_fill``: indices below 0 count from its end, while ``index_copy``, which it would be made
-of, refuses them.
+whole. So does ``index_fill``: indices below 0 count from its end, while ``index_copy``, which it would be
+made of, refuses them.
 """
 
 from __future__ import annotations
