@@ -203,7 +203,7 @@ def test_every_kind_of_kernel_is_tested():
     """
     kinds = set()
     for src, dst in (problem for number in range(len(SHAPES)) for problem in moves(number)):
-        for processor in (None, x86("znver4")[0]):
+        for processor in (None, x86("x86-64-v3")[0], x86("znver4")[0]):
             kinds |= {(made.kind, str(src.dtype)) for made in lowered(src, dst, machine=processor)}
     steps = {"converted", "regrouped", "order"}  # made of several, of which one is nothing by itself
     known = {plan.kind for plan in base.WRITERS} - steps
@@ -211,6 +211,7 @@ def test_every_kind_of_kernel_is_tested():
     assert {kind for kind, dtype in kinds if dtype == "f32"} >= known - {
         "lines",
         "words",
+        "apart",
         "staged",
         "patched",
     }

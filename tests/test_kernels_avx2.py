@@ -46,7 +46,12 @@ WHOLE_LINES = [
     ("bf16", "bf16", "nhwc", "nChw8c", (9, 2048, 7, 6), {}),
     ("s8", "s8", "nhwc", "nChw16c", (1, 4096, 6, 6), {}),
 ]
-PROBLEMS = [*BYTES_TO_FLOATS, *NARROWED, *FEW_ROWS, *WHOLE_LINES]
+TAKEN_APART = [
+    (dtype, dtype, f"OI{taps}{words}", f"oi{taps}", (32, 32, *size), {})
+    for dtype, words in (("s8", "4i16o4i"), ("s8", "16i16o4i"), ("bf16", "8i16o2i"), ("u8", "4i8o4i"))
+    for taps, size in (("hw", (3, 3)), ("hw", (2, 3)), ("w", (4,)), ("hw", (1, 7)), ("hw", (4, 2)))
+]
+PROBLEMS = [*BYTES_TO_FLOATS, *NARROWED, *FEW_ROWS, *WHOLE_LINES, *TAKEN_APART]
 
 
 def descriptors(source, target, one, two, dims):
@@ -73,6 +78,17 @@ def test_lines_are_read_as_a_whole_where_rows_collide(number):
     if x86("x86-64-v3")[1]:
         compare(src, dst, cpu=machine("x86-64-v3"), wish=wish)
     assert all("whole lines" not in plan.words for plan in candidates(simplified(nest), machine("znver4")))
+
+
+@pytest.mark.parametrize("number", range(len(TAKEN_APART)))
+def test_packed_filters_are_taken_apart(number):
+    *problem, _ = TAKEN_APART[number]
+    src, dst = descriptors(*problem)
+    (nest,) = moves(src, dst)
+    assert "apart" in {plan.kind for plan in candidates(simplified(nest), machine("x86-64-v3"))}
+    assert "apart" not in {plan.kind for plan in candidates(simplified(nest), machine("znver4"))}
+    if x86("x86-64-v3")[1]:
+        compare(src, dst, cpu=machine("x86-64-v3"), wish="apart")
 
 
 def test_nothing_outside_of_both_buffers_is_touched():

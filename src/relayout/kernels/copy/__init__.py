@@ -18,6 +18,7 @@
 ``pixels``      interleaving and its reverse: a few channels, or a few rows of a matrix
 ``packing``     conversion, then transposition, with a buffer between them
 ``words``       packed filters written line by line
+``apart``       packed filters with AVX2: words transposed, then bytes, to rows
 ``regroup``     packed filters: words transposed, and bytes put in order in registers
 ``elements``    all else, an element at a time
 ``module``      all kernels of a reorder as one function: plans -> text
@@ -77,6 +78,9 @@ elements of the source I (columns), and that of the destination O (rows).
 ``words``
     The same where words of the destination make whole lines: those of two rows are put together by one
     shuffle, and squares of such pairs are turned over in registers, without a buffer.
+``apart``
+    Packed filters where AVX2 is all there is: words are transposed within lanes, and 16 bytes of a row are
+    picked out of a few of them.
 ``elements``
     All else, an element at a time.
 

@@ -26,6 +26,7 @@ from itertools import chain
 
 from relayout.kernels.copy import (
     ESTIMATE,
+    apart,
     elements,
     packing,
     padded,
@@ -45,7 +46,7 @@ from relayout.targets.machine import Machine, host
 __all__ = ["KINDS", "candidates", "cheapest", "cost", "lowered", "wishes"]
 
 KINDS: list[Callable[[Move, Facts], Iterator[Plan]]] = [
-    *(rows.plans, padded.plans, pixels.plans, packing.plans, words.plans, regroup.plans),
+    *(rows.plans, padded.plans, pixels.plans, packing.plans, words.plans, apart.plans, regroup.plans),
     *(tiling.plans, patches.plans, squares.plans, elements.plans),
 ]
 """What offers plans for a nest; where costs are equal, the first."""
