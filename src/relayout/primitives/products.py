@@ -8,7 +8,6 @@ image, a matrix product one whose filter has one tap. :class:`Products` says it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -22,7 +21,7 @@ from relayout.primitives.drafting import Draft, computing_step, if_possible, ker
 from relayout.primitives.folding import folded
 from relayout.primitives.program import Program
 from relayout.primitives.trials import Contested
-from relayout.records import replace
+from relayout.records import dataclass, replace
 
 if TYPE_CHECKING:
     from relayout.kernels.conv.arithmetic import Arithmetic, Zeros

@@ -97,6 +97,6 @@ def in_front_and_behind(
 
 def _listed(given: object, count: int) -> list[Any] | None:
     """A number so many times, or what a sequence holds; None where it is neither."""
-    if isinstance(given, SupportsIndex):
+    if type(given) is int or (type(given) is not tuple and isinstance(given, SupportsIndex)):
         return [given] * count
     return list(given) if isinstance(given, Iterable) else None

@@ -23,7 +23,6 @@ every line of the result, or every second one, several times over; their kernels
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,6 +39,7 @@ from relayout.primitives.lowering import elementwise
 from relayout.primitives.products import Products, Ways, WeightedSums, products, ways, weights_format
 from relayout.primitives.program import Program
 from relayout.primitives.trials import Compiled
+from relayout.records import dataclass
 
 if TYPE_CHECKING:
     from relayout.layout.layout import Layout
