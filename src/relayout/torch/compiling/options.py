@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from relayout.errors import LayoutError, described
-from relayout.graph.passes.precision import check_precision
-from relayout.graph.plan import image_format
+from relayout.forking import lock
 from relayout.reorder.conversion import check_threads
 
 __all__ = ["Options"]
@@ -55,9 +54,17 @@ class Options:
     precision: str | None = None
 
     def __post_init__(self) -> None:
-        image_format(self.format)
+        if (self.format, self.precision) != (
+            None,
+            None,
+        ):  # what plans need not be loaded for a part that is kept
+            with lock():
+                from relayout.graph.passes.precision import check_precision
+                from relayout.graph.plan import image_format
+
+            image_format(self.format)
+            check_precision(self.precision)
         check_threads(self.threads)
-        check_precision(self.precision)
         if type(self.kept) is not int or self.kept < 1:
             raise LayoutError(f"kept is a number of graphs from 1 on, got {described(self.kept)}")
         for name in ("freeze", "training"):

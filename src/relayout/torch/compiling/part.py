@@ -22,11 +22,8 @@ from typing import Any, Final
 import torch
 
 from relayout.errors import LayoutError, counted
+from relayout.forking import lock
 from relayout.graph.graph import Graph, Node, Value, fresh
-from relayout.graph.inference import inferred
-from relayout.graph.macs import multiply_adds
-from relayout.graph.passes.losses import with_losses_written_out
-from relayout.graph.passes.weights import with_moving_weights
 from relayout.importers.torch.arrays import array_of
 from relayout.importers.torch.translation import Parts, Untranslatable, numpy_dtype, translated
 from relayout.layout.images import format_name
@@ -223,6 +220,11 @@ def _made(
     entries = [_order(node) or tuple(range(node.meta["val"].dim())) for node in moving]
     if question is not None and (found := question.found()) is not None:
         return _part(moving, entries, outputs, found.places, found.run, _told(found.told, found.run))
+    with lock():  # what a part that is kept does without
+        from relayout.graph.inference import inferred
+        from relayout.graph.passes.losses import with_losses_written_out
+        from relayout.graph.passes.weights import with_moving_weights
+
     orders = {node: _order(node) for node in outputs}
     if odd := [node.name for node, order in orders.items() if order is None]:
         raise Left(dict.fromkeys(odd, "the strides of its result are not dense"))
@@ -360,6 +362,9 @@ def _by_definition(plan: Any, names: Iterable[str]) -> list[str]:
 
 
 def _taken(nodes: Sequence[Any], known: Graph, run: Any, translating: float) -> Taken:
+    with lock():
+        from relayout.graph.macs import multiply_adds
+
     return Taken(
         _counted(str(node.target) for node in nodes if not is_getitem(node)),
         sum(multiply_adds(node, known) or 0 for node in known.nodes),
