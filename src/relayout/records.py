@@ -16,11 +16,6 @@ To type checkers they are the same.
 >>> point = replace(Point(3, note="here"), y=4)
 >>> point, point == Point(3, 4), hash(point) == hash(Point(3, 4))
 (Point(x=3, y=4, note='here'), True, True)
->>> @dataclass(frozen=True, eq=False)
-... class Event:
-...     name: str
->>> Event("start") == Event("start"), Event("stop")
-(False, Event(name='stop'))
 >>> Point()
 Traceback (most recent call last):
     ...
@@ -45,14 +40,11 @@ else:
         def __init__(self, *, default, compare=True):
             self.default, self.compare = default, compare
 
-    def dataclass(*, frozen, eq=True):
-        """Give a class the methods of frozen data; see :func:`dataclasses.dataclass`.
-
-        Without ``eq``, records are equal that are the same object.
-        """
+    def dataclass(*, frozen):
+        """Give a class the methods of frozen data; see :func:`dataclasses.dataclass`."""
         if not frozen:
             raise TypeError("records are frozen")
-        return _completed if eq else _told_apart
+        return _completed
 
     def replace(record, /, **changes):
         """The same with other values of some fields; data that :mod:`dataclasses` has made goes there."""
@@ -71,10 +63,7 @@ else:
         own.update(changes)
         return made
 
-    def _told_apart(cls):
-        return _completed(cls, {"__eq__", "__hash__"})
-
-    def _completed(cls, without=frozenset()):
+    def _completed(cls):
         inherited = getattr(cls, "_names", {})
         names, compared = dict(inherited), list(getattr(cls, "_compared", ()))
         defaults = dict(getattr(cls, "_defaults", {}))
@@ -94,7 +83,7 @@ else:
         cls._key = staticmethod(itemgetter(*compared) if compared else len)
         cls.__match_args__ = tuple(names)
         for name, method in _METHODS.items():
-            if name not in cls.__dict__ and name not in without:
+            if name not in cls.__dict__:
                 setattr(cls, name, method)
         return cls
 

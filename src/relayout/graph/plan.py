@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +60,6 @@ from relayout.graph.planning.solving import solve
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.images import format_name
 from relayout.layout.roles import data_roles
-from relayout.records import replace
 from relayout.reorder.predict import seconds_to_move
 from relayout.targets.memory import installed
 
