@@ -149,8 +149,8 @@ class Lanes:
         past = stream and whole and count * size >= STREAMED
         pieces = pieces_of(0, count if valid is None else valid, 0, size)
         paired = self.in_pairs(count)
-        if paired and self.upward and not flushed(self.b.machine, count):
-            made, paired = self._put_together(x), False
+        if paired and not flushed(self.b.machine, count) and (self.upward or self._rounds_in_pairs):
+            made, paired = (self._put_together if self.upward else self._rounded_in_pairs)(x), False
         else:
             made = self._as_stored(x) if plain else from_f32(self.b, x, self.dst, self.flushes)
         if paired:
@@ -182,6 +182,37 @@ class Lanes:
         even, odd = (b.add(b.bits(half), 0x8000) for half in halves(b, x))
         low, high = (b.bitcast(words, vector(count, I16)) for words in (b.lshr(even, 16), odd))
         return b.shuffle(low, [k + count * (k % 2) for k in range(count)], high)
+
+    @property
+    def _rounds_in_pairs(self) -> bool:
+        """Whether words of two are rounded as they are: where nothing but integer instructions rounds."""
+        return self.b.machine.is_avx2 and self.dst.name == "bf16"
+
+    def _rounded_in_pairs(self, x: Value) -> Value:
+        """Elements of even number and those of odd number as bf16, to the nearest, halves to even.
+
+        Upper halves are put together, and so are lower ones: one is added where the lower half is more than
+        2**15, or just that and the upper half is odd. In other words, where it has its highest bit even with
+        one less, if the upper half is even. That takes eight instructions for 16 numbers and no permutation.
+        One comparison tells NaN in either half.
+        """
+        b, count = self.b, x.type.count
+        turns = [k + count * (k % 2) for k in range(count)]
+        parts = halves(b, x)
+        even, odd = map(b.bits, parts)
+
+        def words(low: Value, high: Value) -> Value:
+            low, high = (b.bitcast(half, vector(count, I16)) for half in (low, high))
+            return b.shuffle(low, turns, high)
+
+        upper, lower = words(b.lshr(even, 16), odd), words(even, b.shl(odd, 16))
+        up = b.ashr(b.intrinsic("usub.sat", lower, b.and_(b.xor(upper, -1), 1)), 15)
+        in_order = [k // 2 + k % 2 * (count // 2) for k in range(count)]
+        return b.unless(
+            b.any(b.fcmp("uno", *parts)),
+            b.sub(upper, up),
+            lambda: from_f32(b, b.shuffle(x, in_order), self.dst),
+        )
 
     def _loaded(self, pointer: Value, kind: DType, count: int, valid: int) -> Value:
         plain = self.whole or kind is F32

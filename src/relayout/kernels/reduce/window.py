@@ -47,6 +47,7 @@ from relayout.ir.lanes import INFINITE, Lanes, lanes_of
 from relayout.ir.types import FLOAT, I8, I16, I64, Value, constant, vector
 from relayout.ir.vectors import pieces_of, reduce, store_pieces
 from relayout.kernels.reduce.carried import Elements, Raw, carries, carry
+from relayout.kernels.reduce.overlapping import ZEROS, Averages, form_of, zeros
 from relayout.kernels.reduce.rounding import divided, divisor, divisors, looked_up, spread
 from relayout.kernels.reduce.space import Cover, cover, last_axes
 from relayout.layout.descriptor import MemoryDesc
@@ -223,11 +224,15 @@ def planned(
 
 def module(window: Window, machine: Machine) -> str:
     """The text of the kernel: the function :data:`ENTRY`."""
-    f = kernel(ENTRY, machine)
+    f, tables = kernel(ENTRY, machine), ""
     for block in window.blocks:
-        _Block(f, window, block).write()
+        made = _Block(f, window, block)
+        made.write()
+        tables += "".join(made.averages.tables if made.averages else ())
     looks_up = window.rounds and window.divisor == "elements"
-    return (divisors(DIVISORS, window.most_taps) if looks_up else "") + f.text()
+    tables += divisors(DIVISORS, window.most_taps) if looks_up else ""
+    text = f.text()
+    return tables + (zeros() if f"@{ZEROS}" in text else "") + text
 
 
 Bound = int | Value
@@ -277,6 +282,9 @@ class _Block:
         self.scheme = window.scheme(block, self.vectors.most)
         self.d, self.h, self.x = self._axes()
         self.most = UNROLL[f.machine.vector]
+        axes = self.d, self.h, self.x
+        form = form_of(window, self.scheme, axes, block.length, f.machine)
+        self.averages = Averages(f, window, axes, block.length, form) if form else None
 
     def _axes(self) -> tuple[Axis, Axis, Axis]:
         """Depth, height and width, rearranged where that makes longer rows, or more of them."""
@@ -321,7 +329,9 @@ class _Block:
                 if name:
                     at[name] = index
             row = _Row(src, dst, self._range(self.d, at["d"]), self._range(self.h, at["h"]))
-            if self.scheme == "window":
+            if self.averages is not None:
+                self.averages.row(row.src, row.dst, (row.planes, row.rows))
+            elif self.scheme == "window":
                 self._window(row)
             else:
                 self._pixels(row, run, not single)
