@@ -43,6 +43,7 @@ from relayout.ir.lanes import Lanes, lanes_of
 from relayout.ir.types import FLOAT, I16, I32, I64, PTR, Value, constant, vector
 from relayout.ir.vectors import join
 from relayout.kernels.reduce.carried import MOST_ROWS
+from relayout.kernels.reduce.space import cover
 from relayout.targets.machine import LINE, Machine
 
 if TYPE_CHECKING:
@@ -221,8 +222,6 @@ class Averages:
 
     def _channels(self, dst: Value) -> None:
         """A row of pixels, some channels after the other."""
-        from relayout.kernels.reduce.space import cover
-
         b, x, size = self.b, self.x, self.window.src.bits // 8
         run = cover(self.length, self.count, max(1, MOST_BYTES // (self.count * size)))
         first, last = x.inside
