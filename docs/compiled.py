@@ -187,4 +187,4 @@ def _missing(results: Sequence[dict[str, Any]]) -> Iterator[str]:
 FAMILIES = Results("compile.json")
 """One network of each family, all contestants, two cores, nothing beside."""
 ALL = Results("compile-all.json")
-"""All networks, two at a time, each on a core of its own."""
+"""As many of all networks as were measured on AVX2, two at a time, each on a core of its own."""
