@@ -12,7 +12,7 @@ written in *pieces* of powers of two, so that no byte is touched that belongs to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from relayout.ir.builder import Builder
 from relayout.ir.types import I64, Type, Value, constant, poison, vector
@@ -24,11 +24,14 @@ __all__ = [
     "join",
     "join_lanes",
     "load_pieces",
+    "paired",
     "pieces_of",
     "reduce",
     "runs",
     "store_pieces",
 ]
+
+Part = TypeVar("Part")
 
 
 class Piece(NamedTuple):
@@ -37,6 +40,18 @@ class Piece(NamedTuple):
     lane: int
     lanes: int
     offset: int
+
+
+def paired(given: Sequence[Part], both: Callable[[Part, Part], Part]) -> Part:
+    """Several as one, pair by pair: a tree, whose branches don't wait for each other.
+
+    >>> paired("abcde", lambda one, other: f"({one}{other})")
+    '(((ab)(cd))e)'
+    """
+    while len(given) > 1:
+        rest = given[len(given) // 2 * 2 :]
+        given = [*(both(one, other) for one, other in zip(given[::2], given[1::2], strict=False)), *rest]
+    return given[0]
 
 
 def runs(count: int) -> list[tuple[int, int]]:

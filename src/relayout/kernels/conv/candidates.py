@@ -77,8 +77,8 @@ def candidates(
             break
         family = id(plan), cut and cut.block
         if tiles[family] < MOST_ALIKE:
-            made = plan if cut is None or isinstance(plan, Depthwise) else with_loops(plan, cut)
-            if chosen.setdefault(str(made), Candidate(cycles / facts.clock, made)).plan is made:
+            one = _candidate(cycles, plan, cut, facts)
+            if chosen.setdefault(str(one.plan), one) is one:
                 tiles[family] += 1
     return tuple(chosen.values())
 
@@ -99,8 +99,12 @@ def cheapest(
             best = cycles, model.nest, Cut(*cut)
     if best is None:
         return None
-    cycles, plan, whole = best
-    made = plan if whole is None or isinstance(plan, Depthwise) else with_loops(plan, whole)
+    return _candidate(*best, facts)
+
+
+def _candidate(cycles: float, plan: Direct | Depthwise, cut: Cut | None, facts: Facts) -> Candidate:
+    """A plan, cut into its tasks, with its seconds."""
+    made = plan if cut is None or isinstance(plan, Depthwise) else with_loops(plan, cut)
     return Candidate(cycles / facts.clock, made)
 
 

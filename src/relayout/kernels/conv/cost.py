@@ -203,9 +203,8 @@ class Model:
         self.collides = bool(columns.src) and columns.src % facts.apart == 0
         jumps = shape.jumps and any(one.src != two.src * two.extent for one, two in pairwise(nest.loops))
         self.brings = facts.jumps if jumps else facts.source  # bytes of the source a cycle
-        self.again = (
-            facts.again if shape.spills else inf
-        )  # bytes of the source a cycle for each further chunk
+        # bytes of the source a cycle for each further chunk
+        self.again = facts.again if shape.spills else inf
         self._largest: dict[int, float] = {}
         self._known = self._remembered()
         self._alike = self._what_counts()

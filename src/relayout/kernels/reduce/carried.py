@@ -25,13 +25,13 @@ The result is ``first`` where that has no sign, else ``second``; and NaN where e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from relayout.ir.builder import Builder, Function
 from relayout.ir.lanes import INFINITE, Lanes
 from relayout.ir.types import I16, I64, Value, constant, vector
-from relayout.ir.vectors import pieces_of, store_pieces
+from relayout.ir.vectors import paired, pieces_of, store_pieces
 from relayout.ops.reductions import Reduction
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def carry(
         """One column of all rows: of each vector what is carried."""
         at = [b.gep(row, index, x.src) for row in rows]
         return [
-            _tree([elements.load(b.gep(one, place), count) for one in at], elements.both)
+            paired([elements.load(b.gep(one, place), count) for one in at], elements.both)
             for place, _ in places
         ]
 
@@ -160,7 +160,7 @@ def carry(
         found += [column(b.add(begin, k)) for k in range(shared, x.kernel)]
         to = b.gep(dst, i, x.dst)
         for k, (_, place) in enumerate(places):
-            elements.store(b.gep(to, place), _tree([some[k] for some in found], elements.both))
+            elements.store(b.gep(to, place), paired([some[k] for some in found], elements.both))
         return _flat(found[x.stride :])
 
     first, last = inside
@@ -168,14 +168,6 @@ def carry(
         begin = b.mul(constant(I64, first), x.stride)
         before = [column(b.add(begin, k)) for k in range(shared)]
         b.repeat(first, last, 1, _flat(before), pixel)
-
-
-def _tree(given: list[Values], both: Callable[[Values, Values], Values]) -> Values:
-    """Several as one, pair by pair."""
-    while len(given) > 1:
-        rest = given[len(given) // 2 * 2 :]
-        given = [*(both(one, other) for one, other in zip(given[::2], given[1::2], strict=False)), *rest]
-    return given[0]
 
 
 def _flat(given: Sequence[list[Values]]) -> Values:

@@ -41,7 +41,7 @@ import numpy as np
 from relayout.ir.builder import Function
 from relayout.ir.lanes import Lanes, lanes_of
 from relayout.ir.types import FLOAT, I16, I32, I64, PTR, Value, constant, vector
-from relayout.ir.vectors import join
+from relayout.ir.vectors import join, paired
 from relayout.kernels.reduce.carried import MOST_ROWS
 from relayout.kernels.reduce.space import cover
 from relayout.targets.machine import LINE, Machine
@@ -248,13 +248,13 @@ class Averages:
                 places = [b.gep(at, b.mul(index, step)) for at, step in rows]
                 for slot in run.offsets:
                     loaded = [self.v.load(b.gep(at, slot * size), run.lanes) for at in places]
-                    found.append(_tree(b, loaded))
+                    found.append(paired(loaded, b.fadd))
                 return found
 
             def pixel(o: Value, columns: Sequence[list[Value]], n: int) -> None:
                 at = b.gep(to, o, x.dst)
                 for j, slot in enumerate(run.offsets):
-                    total = _tree(b, [one[j] for one in columns])
+                    total = paired([one[j] for one in columns], b.fadd)
                     self._stored(b.gep(at, slot * size), total, parts[n])
 
             def border(o: int) -> None:
@@ -320,13 +320,13 @@ class Averages:
                     sums[p + 1].append(high)
                 else:
                     sums[p].append(self._words(row, o, p - 1)[1])
-        added = [_tree(b, some) for some in sums]
+        added = [paired(some, b.fadd) for some in sums]
         if x.stride == 2:
-            total = _tree(b, added)
+            total = paired(added, b.fadd)
         elif x.kernel == 1:
             total = join(b, added)
         else:
-            between = _tree(b, added[1:-1])
+            between = paired(added[1:-1], b.fadd)
             total = join(b, [b.fadd(between, added[0]), b.fadd(between, added[-1])])
         self._stored(b.gep(dst, o, x.dst), total, by)
 
@@ -361,12 +361,3 @@ def _parts(n: int) -> tuple[float, float]:
     if Fraction(float(near)) * n >= 1:
         near = np.nextafter(near, np.float32(0))
     return float(near), float(np.float32(Fraction(1, n) - Fraction(float(near))))
-
-
-def _tree(b: Function, given: Sequence[Value]) -> Value:
-    """The sum of several, pair by pair."""
-    some = [*given]
-    while len(some) > 1:
-        rest = some[len(some) // 2 * 2 :]
-        some = [*(b.fadd(one, two) for one, two in zip(some[::2], some[1::2], strict=False)), *rest]
-    return some[0]

@@ -38,7 +38,7 @@ from relayout.ir.builder import Function
 from relayout.ir.kernel import digits, tasks
 from relayout.ir.lanes import Lanes
 from relayout.ir.types import FLOAT, Value, constant, poison, vector
-from relayout.ir.vectors import Piece, halves, load_pieces, pieces_of, store_pieces
+from relayout.ir.vectors import Piece, halves, load_pieces, paired, pieces_of, store_pieces
 from relayout.kernels.reduce.space import contiguous, spaces
 from relayout.layout.layout import Layout
 from relayout.loops.nest import Loop, Nest, split
@@ -460,7 +460,7 @@ class Lines:
     def _joined(self, found: list[Values], combine: Combine) -> list[Values]:
         """One of several equal parts that accumulators are, for all turns that were taken at once."""
         each = self.slots // self.times
-        return [_tree(found[k::each], combine) for k in range(each)]
+        return [paired(found[k::each], combine) for k in range(each)]
 
     def _merged(self, old: Values, new: Values) -> Values:
         assert self._merge is not None
@@ -496,14 +496,6 @@ class Lines:
         for at in visits:
             apart[at.slot] = body(at, apart[at.slot])
         return _flat(apart)
-
-
-def _tree(given: Sequence[Values], combine: Combine) -> Values:
-    """Several as one, pair by pair."""
-    while len(given) > 1:
-        rest = given[len(given) // 2 * 2 :]
-        given = [*(combine(one, other) for one, other in zip(given[::2], given[1::2], strict=False)), *rest]
-    return given[0]
 
 
 def _flat(given: Sequence[Values]) -> Values:
@@ -570,7 +562,7 @@ class _Along(Lines):
     ) -> list[Values]:
         b, out, found = self.b, [], self._joined(found, combine)
         for row in range(self.rows):
-            values = _tree(found[row * self.vectors : (row + 1) * self.vectors], combine)
+            values = paired(found[row * self.vectors : (row + 1) * self.vectors], combine)
             while values[0].type.count > 1:
                 lower, upper = zip(*(halves(b, x) for x in values), strict=True)
                 values = combine(list(lower), list(upper))
@@ -659,7 +651,7 @@ class _Packed(Lines):
                 b.store(x, b.gep(room, k * n * size))
         for first in range(0, self.valid, self.segment):
             lanes = range(first, first + self.segment)
-            one = _tree(
+            one = paired(
                 [[b.load(vector(1, element), b.gep(room, lane * size)) for room in rooms] for lane in lanes],
                 combine,
             )

@@ -54,11 +54,8 @@ class Options:
     precision: str | None = None
 
     def __post_init__(self) -> None:
-        if (self.format, self.precision) != (
-            None,
-            None,
-        ):  # what plans need not be loaded for a part that is kept
-            with lock():
+        if self.format is not None or self.precision is not None:
+            with lock():  # a part that is kept needs nothing that plans
                 from relayout.graph.passes.precision import check_precision
                 from relayout.graph.plan import image_format
 
