@@ -212,6 +212,7 @@ def test_every_kind_of_kernel_is_tested():
         "lines",
         "words",
         "apart",
+        "together",
         "staged",
         "patched",
     }

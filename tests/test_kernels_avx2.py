@@ -51,7 +51,10 @@ TAKEN_APART = [
     for dtype, words in (("s8", "4i16o4i"), ("s8", "16i16o4i"), ("bf16", "8i16o2i"), ("u8", "4i8o4i"))
     for taps, size in (("hw", (3, 3)), ("hw", (2, 3)), ("w", (4,)), ("hw", (1, 7)), ("hw", (4, 2)))
 ]
-PROBLEMS = [*BYTES_TO_FLOATS, *NARROWED, *FEW_ROWS, *WHOLE_LINES, *TAKEN_APART]
+TAKEN_APART += [("s8", "s8", "OIhw4i24o4i", "oihw", (48, 32, 3, 3), {})]  # outputs that are no whole lines
+PUT_TOGETHER = [(source, target, two, one, dims, {}) for source, target, one, two, dims, _ in TAKEN_APART]
+PUT_TOGETHER += [("s8", "s8", "oihw", "OIhw4i16o4i", (16, 16, 5, size), {}) for size in (2, 3, 5)]
+PROBLEMS = [*BYTES_TO_FLOATS, *NARROWED, *FEW_ROWS, *WHOLE_LINES, *TAKEN_APART, *PUT_TOGETHER]
 
 
 def descriptors(source, target, one, two, dims):
@@ -80,15 +83,15 @@ def test_lines_are_read_as_a_whole_where_rows_collide(number):
     assert all("whole lines" not in plan.words for plan in candidates(simplified(nest), machine("znver4")))
 
 
-@pytest.mark.parametrize("number", range(len(TAKEN_APART)))
-def test_packed_filters_are_taken_apart(number):
-    *problem, _ = TAKEN_APART[number]
-    src, dst = descriptors(*problem)
-    (nest,) = moves(src, dst)
-    assert "apart" in {plan.kind for plan in candidates(simplified(nest), machine("x86-64-v3"))}
-    assert "apart" not in {plan.kind for plan in candidates(simplified(nest), machine("znver4"))}
-    if x86("x86-64-v3")[1]:
-        compare(src, dst, cpu=machine("x86-64-v3"), wish="apart")
+@pytest.mark.parametrize(("problems", "kind"), [(TAKEN_APART, "apart"), (PUT_TOGETHER, "together")])
+def test_packed_filters_are_taken_apart_and_put_together(problems, kind):
+    for *problem, _ in problems:
+        src, dst = descriptors(*problem)
+        *_, nest = moves(src, dst)  # behind zeros
+        assert kind in {plan.kind for plan in candidates(simplified(nest), machine("x86-64-v3"))}
+        assert kind not in {plan.kind for plan in candidates(simplified(nest), machine("znver4"))}
+        if x86("x86-64-v3")[1]:
+            compare(src, dst, cpu=machine("x86-64-v3"), wish=kind)
 
 
 def test_nothing_outside_of_both_buffers_is_touched():

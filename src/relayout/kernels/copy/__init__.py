@@ -19,6 +19,8 @@
 ``packing``     conversion, then transposition, with a buffer between them
 ``words``       packed filters written line by line
 ``apart``       packed filters with AVX2: words transposed, then bytes, to rows
+``together``    the reverse of that
+``picking``     what both have in common: bytes picked within lanes
 ``regroup``     packed filters: words transposed, and bytes put in order in registers
 ``elements``    all else, an element at a time
 ``module``      all kernels of a reorder as one function: plans -> text
@@ -81,6 +83,8 @@ elements of the source I (columns), and that of the destination O (rows).
 ``apart``
     Packed filters where AVX2 is all there is: words are transposed within lanes, and 16 bytes of a row are
     picked out of a few of them.
+``together``
+    The reverse: words are picked out of 16 bytes of a row, or of two times 16, and transposed within lanes.
 ``elements``
     All else, an element at a time.
 

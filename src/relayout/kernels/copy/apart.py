@@ -21,14 +21,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
+from math import gcd
 
-from relayout.ir.types import I8, Value, constant, integer, vector
+from relayout.ir.types import I8, Value, integer, vector
 from relayout.ir.vectors import cut
-from relayout.kernels.copy.base import Kernel, Place, writes
+from relayout.kernels.copy.base import Place, writes
 from relayout.kernels.copy.cost import INSTRUCTION_CYCLES
 from relayout.kernels.copy.network import Network
+from relayout.kernels.copy.picking import LANE, Picking
 from relayout.kernels.copy.plan import (
-    LANE_BITS,
     WORD_BITS,
     Facts,
     Plan,
@@ -45,7 +46,7 @@ from relayout.targets.machine import LINE
 
 __all__ = ["Apart", "ApartPlan", "plans"]
 
-WORD, LANE = WORD_BITS // 8, LANE_BITS // 8
+WORD = WORD_BITS // 8
 MOST_TAPS = 16  # of a group: LLVM takes a second for the code of 32
 
 
@@ -80,7 +81,7 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     across = next((x for x in nest.loops if x.src == WORD_BITS and x.extent % vectors == 0), None)
     if across is None or across.steps in (inner.steps, outer.steps):
         return
-    across = across.taking(min(across.extent, LINE // WORD))
+    across = across.taking(gcd(across.extent, LINE // WORD))
     around = tuple(loop for loop in nest.loops if loop not in (inner, outer))
     around = tuple(rest for loop in around if (rest := rest_of(loop, across)).extent > 1)
     parts = nest, Run((inner,)), Run((outer,)), around, shared_of(around)
@@ -107,7 +108,7 @@ def _picked(plan: ApartPlan, first: int) -> Iterator[tuple[int, list[tuple[int, 
 
 
 @writes(ApartPlan)
-class Apart(Kernel):
+class Apart(Picking):
     """A group of taps at a time, of all outputs."""
 
     plan: ApartPlan
@@ -117,6 +118,7 @@ class Apart(Kernel):
         step = self.machine.vector // WORD
         across = self.plan.across
         self.b.loop(0, across.extent, step, lambda first: self._some(self.moved(place, first, across)))
+        self.write_down()
 
     def _some(self, place: Place) -> None:
         """All taps of eight outputs: words turned over four by four, and two outputs stored at a time."""
@@ -141,16 +143,12 @@ class Apart(Kernel):
 
     def _store(self, fours: list[list[Value]], output: int, first: int, rows: list[Value]) -> None:
         """Up to 16 bytes of two rows."""
-        b, size, parts = self.b, self.machine.vector, []
+        b, parts = self.b, []
         left = min(LANE, WORD * self.plan.long.extent - first)
         for number, pairs in _picked(self.plan, first):
             alone = len(fours[number]) == 1
             register, behind = fours[number][0 if alone else output], WORD * output * alone
-            picks = [size] * size
-            for at, byte in pairs:
-                for lane in range(0, size, LANE):
-                    picks[lane + at] = lane + behind + byte
-            parts.append(b.shuffle(register, picks, constant(register.type, 0)))
+            parts.append(self.picked(register, {at: behind + byte for at, byte in pairs}))
         made = reduce(b.or_, parts)
         for half, row in zip(cut(b, made, LANE), rows, strict=True):
             done = 0

@@ -36,6 +36,7 @@ from relayout.kernels.copy import (
     rows,
     squares,
     tiling,
+    together,
     words,
 )
 from relayout.kernels.copy.plan import LINE_BITS, Facts, Plan
@@ -46,8 +47,8 @@ from relayout.targets.machine import Machine, host
 __all__ = ["KINDS", "candidates", "cheapest", "cost", "lowered", "wishes"]
 
 KINDS: list[Callable[[Move, Facts], Iterator[Plan]]] = [
-    *(rows.plans, padded.plans, pixels.plans, packing.plans, words.plans, apart.plans, regroup.plans),
-    *(tiling.plans, patches.plans, squares.plans, elements.plans),
+    *(rows.plans, padded.plans, pixels.plans, packing.plans, words.plans, apart.plans, together.plans),
+    *(regroup.plans, tiling.plans, patches.plans, squares.plans, elements.plans),
 ]
 """What offers plans for a nest; where costs are equal, the first."""
 

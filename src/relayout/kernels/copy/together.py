@@ -1,0 +1,183 @@
+"""Packed filters put together with AVX2: bytes become words, and words are turned over: ``together``.
+
+The reverse of :mod:`.apart`. In the source a group of four channels of all taps lies together; in the
+destination words of four bytes do, the same tap of these channels, of all outputs beside each other::
+
+    s8 oihw          o0: i0t0 i0t1 .. i0t8  i1t0 ..  i3t8       |  o1: ..                      |
+    s8 OIhw4i16o4i   t0: o0 i0 i1 i2 i3   o1 i0 i1 i2 i3   ..   |  t1: o0 i0 i1 i2 i3  o1 ..   |  ..  t8: ..
+
+A transpose moves bytes one by one, 64 rows of nine taps, for each of which 16 are loaded. Here a lane gets 16
+bytes of the group of an output, from wherever the most of them is wanted: of nine taps that is bytes 0, 18, 4
+and 20. Each is shuffled within its lane, and two of them are four words of an output::
+
+    bytes 0 to 15       i0t0-3 .. i1t0-3 .. ..    ->   i0t0 i1t0 .... .... | i0t1 i1t1 .... .... | ..
+    bytes 18 to 33      i2t0-3 .. i3t0-3 .. ..    ->   .... .... i2t0 i3t0 | .... .... i2t1 i3t1 | ..
+
+Four outputs of four words are turned over, in both lanes of a register, which is half a line of each tap. A
+tap that is left over is picked into the word of its output at once: of nine, the ninth comes from lanes that
+the four before it were loaded from. So nine lines take 80 shuffles and 64 loads, 21 instructions a line where
+a transpose takes 40.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from math import gcd
+
+from relayout.ir.types import I8, Value, vector
+from relayout.ir.vectors import join_lanes
+from relayout.kernels.copy.base import Place, writes
+from relayout.kernels.copy.cost import INSTRUCTION_CYCLES
+from relayout.kernels.copy.network import Network
+from relayout.kernels.copy.picking import LANE, Picking
+from relayout.kernels.copy.plan import (
+    WORD_BITS,
+    Facts,
+    Plan,
+    Run,
+    costing,
+    rest_of,
+    runs,
+    shared_of,
+)
+from relayout.kernels.copy.problem import Move, moves_bits
+from relayout.loops.nest import Loop
+from relayout.records import dataclass
+from relayout.targets.machine import LINE
+
+__all__ = ["Together", "TogetherPlan", "plans"]
+
+WORD = WORD_BITS // 8
+FOUR = LANE // WORD  # words of a lane, and outputs that are turned over
+MOST_TAPS = 32  # of a group
+
+
+@dataclass(frozen=True)
+class TogetherPlan(Plan):
+    """Groups of several rows, each of which becomes a word of several lines."""
+
+    kind = "together"
+    short: Loop = Loop(1, ())
+    """The elements of a word."""
+    long: Loop = Loop(1, ())
+    """The words of a group: its taps."""
+    across: Loop = Loop(1, ())
+    """The words beside each other in the destination: outputs, each of which is a row of the source."""
+
+    def described(self) -> Iterator[str]:
+        """How many of what."""
+        yield f"{self.long.extent} words of {self.short.extent} elements from {self.across.extent} rows"
+
+    @property
+    def size(self) -> int:
+        """Bytes of a group."""
+        return WORD * self.long.extent
+
+    def wanted(self, taps: Sequence[int]) -> list[int]:
+        """Which bytes of a group the words of some taps have, in their order."""
+        size = self.nest.write // 8
+        places = [self.long.src * tap + self.short.src * k for tap in taps for k in range(self.short.extent)]
+        return [place // 8 + byte for place in places for byte in range(size)]
+
+    def parts(self) -> Iterator[tuple[list[int], int | None, list[int]]]:
+        """Four taps at a time, perhaps a single one that is left over, and from where lanes are loaded.
+
+        The last four may begin before the others end.
+        """
+        taps = self.long.extent
+        for first in range(0, taps - 1, FOUR):
+            start = min(first, taps - FOUR)
+            four = list(range(start, start + FOUR))
+            single = taps - 1 if start + FOUR == taps - 1 else None
+            yield four, single, self._windows(self.wanted(range(start, start + FOUR + (single is not None))))
+
+    def _windows(self, wanted: Sequence[int]) -> list[int]:
+        """Where lanes begin that have all these bytes of a group, and nothing outside of it."""
+        left = set(wanted)
+        found: list[int] = []
+        while left:
+            found.append(min(min(left), self.size - LANE))
+            left -= {*range(found[-1], found[-1] + LANE)}
+        return found
+
+
+def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
+    """Words of four bytes of the destination, of which groups of four or more lie together in the source."""
+    inner, outer = runs(nest)
+    bits = nest.write
+    plain = moves_bits(nest) and 8 <= bits < WORD_BITS and not (nest.zero or nest.fill or nest.pair)
+    if not plain or inner is None or outer is None or inner is outer or not facts.machine.is_avx2:
+        return
+    group = outer.src == inner.extent * bits and outer.extent * bits == WORD_BITS
+    if not group or not FOUR <= inner.extent <= MOST_TAPS:
+        return
+    vectors = 8 * facts.machine.vector // WORD_BITS
+    others = (loop for loop in nest.loops if loop is not outer and loop is not inner)
+    across = next((x for x in others if x.dst == WORD_BITS and x.extent % vectors == 0), None)
+    if across is None:
+        return
+    across = across.taking(gcd(across.extent, LINE // WORD))
+    around = tuple(loop for loop in nest.loops if loop not in (inner, outer))
+    around = tuple(rest for loop in around if (rest := rest_of(loop, across)).extent > 1)
+    parts = nest, Run((inner,)), Run((outer,)), around, shared_of(around)
+    made = TogetherPlan(*parts, short=outer, long=inner, across=across)
+    lanes = [len(windows) * (3 if single is None else 4) for _, single, windows in made.parts()]
+    each = FOUR * sum(lanes) + 3 * inner.extent  # instructions for half a line of each tap
+    yield from costing(made, facts, INSTRUCTION_CYCLES * 2 * each / inner.extent)
+
+
+@writes(TogetherPlan)
+class Together(Picking):
+    """A group of taps at a time, of all outputs."""
+
+    plan: TogetherPlan
+
+    def body(self, place: Place) -> None:
+        """Eight outputs after the other, four in each lane."""
+        step, across = self.machine.vector // WORD, self.plan.across
+        self.b.loop(0, across.extent, step, lambda first: self._some(self.moved(place, first, across)))
+        self.write_down()
+
+    def _some(self, place: Place) -> None:
+        """All taps of eight outputs."""
+        b, plan = self.b, self.plan
+        net = Network(WORD_BITS, FOUR, 2 * FOUR)
+        groups = [[self.moved(place, row, plan.across).src for row in rows] for rows in net.rows]
+        done = 0
+        for four, single, windows in plan.parts():
+            words: list[Value] = []
+            alone: list[Value] = []
+            for number, group in enumerate(groups):
+                lanes = [self._lanes(group, start) for start in windows]
+                words.append(self._together(lanes, windows, plan.wanted(four)))
+                if single is not None:
+                    alone.append(self._together(lanes, windows, plan.wanted([single]), WORD * number))
+            for number, line in net.in_depth(b, words.__getitem__):
+                if four[number] >= done:
+                    self._put(line, place, four[number])
+            if single is not None:
+                self._put(reduce(b.or_, alone), place, single)
+            done = four[-1] + 1
+
+    def _lanes(self, group: Sequence[Value], start: int) -> Value:
+        """The same 16 bytes of two outputs."""
+        b = self.b
+        return join_lanes(b, [b.load(vector(LANE, I8), b.gep(output, start), 1) for output in group])
+
+    def _together(
+        self, lanes: Sequence[Value], windows: Sequence[int], wanted: Sequence[int], to: int = 0
+    ) -> Value:
+        """Bytes of a group, one behind the other from a byte of each lane on, and zeros elsewhere."""
+        parts: list[Value] = []
+        left = dict(enumerate(wanted, to))
+        for x, start in zip(lanes, windows, strict=True):
+            here = {at: byte - start for at, byte in left.items() if start <= byte < start + LANE}
+            left = {at: byte for at, byte in left.items() if at not in here}
+            if here:
+                parts.append(self.picked(x, here))
+        return reduce(self.b.or_, parts)
+
+    def _put(self, line: Value, place: Place, tap: int) -> None:
+        """Half a line of a tap."""
+        self.store_raw(line, self.moved(place, tap, self.plan.long).dst, False)
