@@ -8,6 +8,7 @@ source, then channels-last.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from relayout.ops.backward.pooling import PoolingBackward as Gradient
 from relayout.ops.functions import Function
 from relayout.ops.resampling import Matrices, matrices, transposed
 from relayout.primitives.combining import separable_step
-from relayout.primitives.drafting import Draft, if_possible, kernel_step
+from relayout.primitives.drafting import Draft, if_possible, kernel_of, kernel_step, moving_step
 from relayout.primitives.program import Program, Step
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from relayout.primitives.backward.pooling import PoolingBackward
     from relayout.primitives.pooling import Pooling
 
-__all__ = ["banded", "in_two_steps", "rows_of_pooling", "rows_of_resampling"]
+__all__ = ["banded", "in_two_steps", "picked", "rows_of_pooling", "rows_of_resampling"]
 
 
 def rows_of_resampling(algorithm: str | Matrices, src: Sequence[int], dst: Sequence[int]) -> list[list[Row]]:
@@ -96,6 +97,30 @@ def in_two_steps(
     draft.zeros(dst, "dst")
     draft.add(step)
     return draft.program(note)
+
+
+@locked
+@if_possible
+def picked(src: MemoryDesc, dst: MemoryDesc, rows: Sequence[Sequence[Row]]) -> Program | None:
+    """The program of a resampling that only moves elements; None where there is no kernel.
+
+    Parameters are those of :func:`banded`.
+    """
+    from relayout.kernels.reduce import nearest
+    from relayout.targets.machine import host
+
+    near = dst.with_layout(resized_like(src.layout, dst.dims))
+    for target in (dst, near):
+        made = nearest.planned(src, target, rows)
+        if made is None or not nearest.suits(made, host()):
+            continue
+        draft = Draft()
+        written = draft.write(dst, target, "dst", "dst moved")
+        size, write = src.nbytes + dst.nbytes, partial(nearest.module, made)
+        draft.add(moving_step(kernel_of(("nearest", made), nearest.ENTRY, write), "src", written, (), size))
+        note = "rows as they are" + "".join(f", {name}" for name in draft.scratch)
+        return draft.program(note)
+    return None
 
 
 @locked

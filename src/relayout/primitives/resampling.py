@@ -144,9 +144,12 @@ class Resampling(Primitive):
 @locked
 def _resampled(made: Resampling, dst: MemoryDesc, functions: tuple[Function, ...]) -> Program | None:
     """A resampling to a destination, with functions behind it."""
-    from relayout.primitives.banded import banded, in_two_steps, rows_of_resampling
+    from relayout.primitives.banded import banded, in_two_steps, picked, rows_of_resampling
 
     rows = rows_of_resampling(made.algorithm, made.src.dims[2:], dst.dims[2:])
+    moved = None if functions else picked(made.src, dst, rows)
+    if moved is not None:
+        return moved
     between = made.algorithm == "linear" or (made.src.dtype.is_float and _are_between(made.algorithm))
     program = in_two_steps(made.src, dst, rows, functions) if between else None
     return program or banded(made.src, dst, rows, functions)

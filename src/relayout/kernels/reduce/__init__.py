@@ -9,6 +9,8 @@
 ``separable_text``    such a kernel: columns first, then rows
 ``pixels``            linear resampling of bytes where pixels are neighbours: gathered and multiplied as bytes
 ``pixels_in_lanes``   the same where instructions gather bytes within lanes of 16
+``nearest``           resampling by the nearest element: rows that are moved to all that are made of them
+``steps``             rows of results in steps, by tables: what ``nearest`` and both ``pixels`` share
 ``planes``            averages of bytes over pictures that are one piece of memory
 ``pictures``          the same in small windows: sums of columns slide over the picture in registers
 ``sliding``           averages of bytes in small windows: sums of columns slide along a row in registers

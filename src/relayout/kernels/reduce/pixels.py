@@ -23,16 +23,18 @@ its end: the last ones of the source are copied first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Generic, TypeVar
 
-from relayout.ir.builder import Function, table
+from relayout.ir.builder import Function, Operand, table
 from relayout.ir.dots import byte_products
 from relayout.ir.kernel import digits, kernel, tasks
 from relayout.ir.types import I8, I16, I32, I64, PTR, Value, constant, poison, vector
 from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
 from relayout.kernels.reduce.rounding import divided, divisor
 from relayout.kernels.reduce.separable import MOST_BLOCKS, Separable
+from relayout.kernels.reduce.steps import Step, Turns, in_steps, steps_table
 from relayout.loops.nest import Loop, Nest
 from relayout.targets.machine import LINE, Machine
 
@@ -53,20 +55,6 @@ PERMUTED = "llvm.x86.avx512.permvar.qi.512"
 BYTES, WORDS = vector(LINE, I8), vector(RESULTS, I16)
 
 
-class _Step(NamedTuple):
-    """Neighbouring results."""
-
-    first: int
-    """Byte of a row of results."""
-    many: int
-    """How many there are."""
-    base: int
-    """Byte of a row of the source, from which on a register has all that is needed."""
-    places: tuple[int, ...]
-    """Bytes of that register, two for each result."""
-    weights: tuple[int, ...]
-
-
 def suits(made: Separable, machine: Machine) -> bool:
     """Whether the processor has the instructions, and a register holds the neighbours of 32 results."""
     if not (machine.permutes(8) and made.columns and 0 < len(made.blocks) <= MOST_BLOCKS):
@@ -82,7 +70,7 @@ def weighs(made: Separable) -> bool:
     )
 
 
-def _steps(made: Separable, block: Nest) -> list[_Step]:
+def _steps(made: Separable, block: Nest) -> list[Step]:
     """The steps of a row; none where rows are not contiguous, or neighbours lie too far apart."""
     x, each = made.width, block.length
     size, out = x.size * each, x.out * each
@@ -100,10 +88,9 @@ def _steps(made: Separable, block: Nest) -> list[_Step]:
         base = max(0, min(min(places), size - LINE))
         if max(places) - base >= LINE:
             return []
-        rest = [0] * (LINE - len(places))
-        found.append(
-            _Step(first, count, base, (*(place - base for place in places), *rest), (*weights, *rest))
-        )
+        rest = bytes(LINE - len(places))
+        picks = bytes(place - base for place in places)
+        found.append(Step(first, count, (base,), picks + rest + bytes(weights) + rest))
     return found
 
 
@@ -132,7 +119,7 @@ def module(made: Separable, machine: Machine) -> str:
     f = kernel(ENTRY, machine)
     for k, block in enumerate(made.blocks):
         steps, name = _steps(made, block), f"{STEPS}{k}"
-        texts.append(_table(name, steps))
+        texts.append(steps_table(name, steps))
         _Block(f, made, block, steps, name).write(pairs)
     return "".join([*texts, f.text()])
 
@@ -156,30 +143,51 @@ def _pairs(made: Separable) -> list[tuple[tuple[int, int], int, int]]:
     return found
 
 
-def _table(name: str, steps: list[_Step]) -> str:
-    """The text of a table: places and weights of all steps, and behind them where each begins."""
-    bytes_ = b"".join(bytes(one) for step in steps for one in (step.places, step.weights))
-    words = [int.from_bytes(bytes_[k : k + 8], "little", signed=True) for k in range(0, len(bytes_), 8)]
-    return table(name, [*words, *(step.base for step in steps)])
+Sums = TypeVar("Sums")
+"""The sums of a step's results along one row of the source."""
 
 
-class Pictures:
-    """Writes the loops of one block: pictures, and pairs of rows of them."""
+class Pictures(Generic[Sums]):
+    """Writes the loops of one block: pictures, pairs of rows of them, and the steps of a row.
+
+    What the sums of a step are, and how results are made of them, is said by those who have registers of a
+    kind: :meth:`sums` and :meth:`stored`.
+    """
 
     register = LINE
     """Bytes of a row that are loaded at once, at least."""
+    turns = Turns(HELD, SEVERAL)
+    """How many steps have their sums of two rows in registers."""
 
-    def __init__(self, b: Function, made: Separable, block: Nest) -> None:
+    def __init__(self, b: Function, made: Separable, block: Nest, steps: list[Step], name: str) -> None:
         self.b, self.made, self.block = b, made, block
+        self.steps, self.name = steps, name
         self.signed = made.kind.is_signed
         self.shifts = made.whole & (made.whole - 1) == 0  # whether quotients are shifts
         self.size = made.width.size * block.length
         short = self.size < self.register
         self.rooms = [b.alloca(self.register, self.register) for _ in "12"] if short else []
 
+    def sums(self, row: Value, bases: Sequence[Operand], entry: Value) -> Sums:
+        """The neighbours of the results of a step along a row, with weights."""
+        raise NotImplementedError
+
+    def stored(self, dst: Value, row: Value, sums: list[list[Sums]], starts: list[int], count: int) -> None:
+        """Write some steps of a row of results, between two rows of sums; ``count`` results each."""
+        raise NotImplementedError
+
     def results(self, dst: Value, rows: list[Value], first: Value, end: Value) -> None:
         """The results between two rows of the source, from one row of results to before another."""
-        raise NotImplementedError
+        b = self.b
+
+        def make(entry: Value, bases: Sequence[Operand]) -> list[Sums]:
+            return [self.sums(row, bases, entry) for row in rows]
+
+        def use(skip: Operand, sums: list[list[Sums]], starts: list[int], count: int) -> None:
+            to = b.gep(dst, skip)
+            b.loop(first, end, 1, lambda row: self.stored(to, row, sums, starts, count))
+
+        in_steps(b, self.name, self.steps, self.turns, make, use)
 
     def write(self, pairs: int) -> None:
         """All tasks: the results between some pairs of rows."""
@@ -230,47 +238,17 @@ class Pictures:
         return [b.load(I32, b.gep(entry, 8 * k), 8) for k in (0, 1)] if self.made.weighted else []
 
 
-class _Block(Pictures):
+class _Block(Pictures[Value]):
     """The results of one block, by permutations of 64 bytes."""
 
-    def __init__(self, b: Function, made: Separable, block: Nest, steps: list[_Step], name: str) -> None:
-        super().__init__(b, made, block)
-        self.steps, self.table = steps, Value(f"@{name}", PTR)
-
-    def results(self, dst: Value, rows: list[Value], first: Value, end: Value) -> None:
-        """The results between two rows of the source, from one row of results to before another."""
-        b, steps, each = self.b, self.steps, 2 * LINE
-        if len(steps) <= HELD:
-            sums = [
-                [self._sums(b.gep(row, step.base), b.gep(self.table, each * k)) for row in rows]
-                for k, step in enumerate(steps)
-            ]
-            starts = [step.first for step in steps]
-            b.loop(first, end, 1, lambda row: self._results(dst, row, sums, starts, steps[0].many))
-            return
-
-        def turn(k: Value) -> None:
-            sums, starts = [], [ahead * RESULTS for ahead in range(SEVERAL)]
-            for ahead in range(SEVERAL):
-                number = b.add(k, ahead)
-                at = b.gep(self.table, number, each)
-                base = b.load(I64, b.gep(b.gep(self.table, each * len(steps)), number, 8))
-                sums.append([self._sums(b.gep(row, base), at) for row in rows])
-            to = b.gep(dst, b.smin(b.mul(k, RESULTS), steps[-SEVERAL].first))
-            b.loop(first, end, 1, lambda row: self._results(to, row, sums, starts, RESULTS))
-
-        b.loop(0, len(steps), SEVERAL, turn)
-
-    def _sums(self, row: Value, entry: Value) -> Value:
+    def sums(self, row: Value, bases: Sequence[Operand], entry: Value) -> Value:
         """The neighbours of 32 results along a row, with weights."""
         b = self.b
         places, weights = (b.load(BYTES, b.gep(entry, LINE * k), LINE) for k in (0, 1))
-        x = b.call_value(BYTES, PERMUTED, b.load(BYTES, row, 1), places)
+        x = b.call_value(BYTES, PERMUTED, b.load(BYTES, b.gep(row, bases[0]), 1), places)
         return byte_products(b, *((weights, x) if self.signed else (x, weights)))
 
-    def _results(
-        self, dst: Value, row: Value, sums: list[list[Value]], starts: list[int], count: int
-    ) -> None:
+    def stored(self, dst: Value, row: Value, sums: list[list[Value]], starts: list[int], count: int) -> None:
         """Some results of a row, between two rows of sums; two steps at once where they are neighbours."""
         b, to = self.b, self.b.gep(dst, row, self.made.height.dst)
         weights = [b.bitcast(b.splat(number, RESULTS // 2), WORDS) for number in self.weights(row)]

@@ -10,20 +10,25 @@ results. Which groups these are only matters to the pack that makes bytes of two
 
 So nothing is put in order afterwards. Sums are rounded as words: with a register of 32 bytes that takes fewer
 instructions than bytes and their remainders.
+
+A step is four groups, and its table has for each of them where a lane begins in a row of the source, two
+registers of places and two of weights. Of the last step groups may be missing: they repeat the first place
+with weights of 0.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from relayout.ir.builder import Function, table
+from relayout.ir.builder import Operand
 from relayout.ir.dots import byte_products
 from relayout.ir.kernel import kernel
-from relayout.ir.types import I8, I16, I64, PTR, Value, vector
+from relayout.ir.types import I8, I16, Value, vector
 from relayout.ir.vectors import join_lanes, pieces_of, store_pieces
 from relayout.kernels.reduce import pixels
 from relayout.kernels.reduce.rounding import divided, divisor
 from relayout.kernels.reduce.separable import MOST_BLOCKS, Separable
+from relayout.kernels.reduce.steps import Step, Turns, starts, steps_table
 from relayout.loops.nest import Nest
 from relayout.targets.machine import LINE, Machine
 
@@ -38,24 +43,10 @@ RESULTS = GROUPS * GROUP
 ORDER = 0, 2, 1, 3  # the groups of both registers
 MOST_STEPS = 256  # of a row
 LEAST_RESULTS = 4  # of a row
-HELD = 2  # steps whose sums of two rows stay in registers
+TURNS = Turns(2, 2)  # steps whose sums of two rows stay in registers
 SHUFFLED = "llvm.x86.avx2.pshuf.b"
 PACKED = {True: "llvm.x86.avx2.packsswb", False: "llvm.x86.avx2.packuswb"}  # by whether there is a sign
 BYTES, WORDS = vector(2 * LANE, I8), vector(LANE, I16)
-
-
-class _Step(NamedTuple):
-    """Neighbouring results: four groups of eight, of which the last may be missing."""
-
-    first: int
-    """Byte of a row of results."""
-    many: int
-    """How many there are."""
-    bases: tuple[int, ...]
-    """For each group the byte of a row of the source, from which on a lane has all that is needed."""
-    places: tuple[int, ...]
-    """Bytes of each lane, two for each result; groups in the order of registers."""
-    weights: tuple[int, ...]
 
 
 def suits(made: Separable, machine: Machine) -> bool:
@@ -67,14 +58,14 @@ def suits(made: Separable, machine: Machine) -> bool:
     return all(bool(_steps(made, block)) for block in made.blocks)
 
 
-def _steps(made: Separable, block: Nest) -> list[_Step]:
+def _steps(made: Separable, block: Nest) -> list[Step]:
     """The steps of a row; none where rows are not contiguous, or neighbours lie too far apart."""
     x, each = made.width, block.length
     size, out = x.size * each, x.out * each
     if (x.src, x.dst) != (each, each) or not LEAST_RESULTS <= out <= MOST_STEPS * RESULTS:
         return []
     found = []
-    for first in _starts(out):
+    for first in starts(out, RESULTS, TURNS):
         bases, places, weights = [], [], []
         for group in ORDER:
             start = first + group * GROUP
@@ -90,24 +81,9 @@ def _steps(made: Separable, block: Nest) -> list[_Step]:
             bases.append(base)
             places += [place - base for place, _ in pairs]
             weights += [weight for _, weight in pairs]
-        many = min(RESULTS, out - first)
-        found.append(_Step(first, many, tuple(bases), tuple(places), tuple(weights)))
+        data = bytes(places) + bytes(weights)
+        found.append(Step(first, min(RESULTS, out - first), tuple(bases), data))
     return found
-
-
-def _starts(out: int) -> list[int]:
-    """Where steps begin, of a row of so many results: the last ones step back.
-
-    >>> _starts(20), _starts(50), _starts(112), _starts(130)
-    ([0], [0, 18], [0, 32, 48, 80], [0, 32, 64, 96, 66, 98])
-    """
-    if out <= RESULTS:
-        return [0]
-    if out <= HELD * RESULTS:
-        return [0, out - RESULTS]
-    chunk = HELD * RESULTS
-    chunks = [min(k * chunk, out - chunk) for k in range(-(-out // chunk))]
-    return [first + k * RESULTS for first in chunks for k in range(HELD)]
 
 
 def module(made: Separable, machine: Machine) -> str:
@@ -116,57 +92,21 @@ def module(made: Separable, machine: Machine) -> str:
     f = kernel(ENTRY, machine)
     for k, block in enumerate(made.blocks):
         steps, name = _steps(made, block), f"{STEPS}{k}"
-        texts.append(_table(name, steps))
+        texts.append(steps_table(name, steps))
         _Block(f, made, block, steps, name).write(pairs)
     return "".join([*texts, f.text()])
-
-
-def _table(name: str, steps: list[_Step]) -> str:
-    """The text of a table: places and weights of all steps, and behind them where each group begins."""
-    bytes_ = b"".join(bytes(one) for step in steps for one in (step.places, step.weights))
-    words = [int.from_bytes(bytes_[k : k + 8], "little", signed=True) for k in range(0, len(bytes_), 8)]
-    return table(name, [*words, *(base for step in steps for base in step.bases)])
 
 
 Sums = tuple[Value, Value]
 """Of the results of a step, in two registers."""
 
 
-class _Block(pixels.Pictures):
-    """Writes the loops of one block."""
+class _Block(pixels.Pictures[Sums]):
+    """The results of one block, by shuffles within lanes."""
 
-    register = LANE
+    register, turns = LANE, TURNS
 
-    def __init__(self, b: Function, made: Separable, block: Nest, steps: list[_Step], name: str) -> None:
-        super().__init__(b, made, block)
-        self.steps, self.table = steps, Value(f"@{name}", PTR)
-
-    def results(self, dst: Value, rows: list[Value], first: Value, end: Value) -> None:
-        """The results between two rows of the source, from one row of results to before another."""
-        b, steps = self.b, self.steps
-        if len(steps) <= HELD:
-            sums = [
-                [self._sums(row, step.bases, b.gep(self.table, 2 * LINE * k)) for row in rows]
-                for k, step in enumerate(steps)
-            ]
-            starts = [step.first for step in steps]
-            b.loop(first, end, 1, lambda row: self._stored(dst, row, sums, starts, steps[0].many))
-            return
-
-        def turn(k: Value) -> None:
-            sums, starts = [], [ahead * RESULTS for ahead in range(HELD)]
-            for ahead in range(HELD):
-                number = b.add(k, ahead)
-                at = b.gep(b.gep(self.table, 2 * LINE * len(steps)), number, 8 * GROUPS)
-                bases = [b.load(I64, b.gep(at, 8 * group)) for group in range(GROUPS)]
-                entry = b.gep(self.table, number, 2 * LINE)
-                sums.append([self._sums(row, bases, entry) for row in rows])
-            to = b.gep(dst, b.smin(b.mul(k, RESULTS), steps[-HELD].first))
-            b.loop(first, end, 1, lambda row: self._stored(to, row, sums, starts, RESULTS))
-
-        b.loop(0, len(steps), HELD, turn)
-
-    def _sums(self, row: Value, bases: list[Value] | tuple[int, ...], entry: Value) -> Sums:
+    def sums(self, row: Value, bases: Sequence[Operand], entry: Value) -> Sums:
         """The neighbours of the results of a step along a row, with weights."""
         b, found = self.b, []
         for k in (0, 1):
@@ -177,7 +117,7 @@ class _Block(pixels.Pictures):
             found.append(byte_products(b, *((weights, x) if self.signed else (x, weights))))
         return found[0], found[1]
 
-    def _stored(self, dst: Value, row: Value, sums: list[list[Sums]], starts: list[int], count: int) -> None:
+    def stored(self, dst: Value, row: Value, sums: list[list[Sums]], starts: list[int], count: int) -> None:
         """Some results of a row, between two rows of sums."""
         b, to = self.b, self.b.gep(dst, row, self.made.height.dst)
         weights = [b.bitcast(b.splat(number, LANE // 2), WORDS) for number in self.weights(row)]
