@@ -4,6 +4,7 @@
 ``space``             the nests that source, destination and other operands share
 ``window``            pooling, and reductions along whole axes
 ``carried``           largest elements of windows that overlap, of which columns are combined once
+``maxima``            largest elements where pixels are neighbours: down the columns, then along the row
 ``overlapping``       averages of bf16 and f16 in small windows: what they share is widened once
 ``separable``         averages and linear resampling of bytes in integers: the numbers of all such kernels
 ``separable_text``    such a kernel: columns first, then rows

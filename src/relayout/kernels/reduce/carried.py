@@ -37,9 +37,10 @@ from relayout.ops.reductions import Reduction
 if TYPE_CHECKING:
     from relayout.kernels.reduce.window import Axis
 
-__all__ = ["MOST_ROWS", "MOST_VECTORS", "Elements", "Raw", "carries", "carry"]
+__all__ = ["INTEGERS", "MOST_ROWS", "MOST_VECTORS", "Elements", "Raw", "carries", "carry"]
 
 MOST_ROWS = 16  # of a window: their addresses are in registers, or nearly
+INTEGERS = 3  # that are found of elements of 16 bits
 MOST_VECTORS = 4  # of a pixel, which are carried, each up to three times
 
 Values = list[Value]
@@ -97,7 +98,7 @@ class Raw:
 
     def load(self, at: Value, count: int) -> Values:
         """What is carried of some elements."""
-        return [self.b.load(vector(count, I16), at, 2)] * 3
+        return [self.b.load(vector(count, I16), at, 2)] * INTEGERS
 
     def both(self, one: Values, other: Values) -> Values:
         """The same of two sets of elements."""

@@ -46,7 +46,8 @@ from relayout.ir.kernel import digits, kernel, tasks
 from relayout.ir.lanes import INFINITE, Lanes, lanes_of
 from relayout.ir.types import FLOAT, I8, I16, I64, Value, constant, vector
 from relayout.ir.vectors import pieces_of, reduce, store_pieces
-from relayout.kernels.reduce.carried import Elements, Raw, carries, carry
+from relayout.kernels.reduce import maxima
+from relayout.kernels.reduce.carried import INTEGERS, Elements, Raw, carries, carry
 from relayout.kernels.reduce.overlapping import ZEROS, Averages, form_of, zeros
 from relayout.kernels.reduce.rounding import divided, divisor, divisors, looked_up, spread
 from relayout.kernels.reduce.space import Cover, cover, last_axes
@@ -65,6 +66,7 @@ FEW_ROWS = 4  # of a window, which are written out in registers of 32 bytes: a l
 WRITTEN_OUT = 16  # taps of a row, or vectors of one, up to which loops are unrolled
 MOST_SHORT = (1 << 15) - 1  # the largest sum of 16 bits
 MOST_HELD_TAPS = 6  # taps of a row for which vectors of stride 2 are held over the rows of a window
+MOST_CARRIED = 12  # registers, of 16
 SHORT = 8  # elements of a vector, at least, that has what is behind two others
 UNROLL = {64: 8, 32: 4, 16: 4}  # vectors of one turn, by the bytes of a register
 
@@ -285,6 +287,7 @@ class _Block:
         axes = self.d, self.h, self.x
         form = form_of(window, self.scheme, axes, block.length, f.machine)
         self.averages = Averages(f, window, axes, block.length, form) if form else None
+        self.in_columns = maxima.suits(window, self.scheme, axes, block.length, f.machine)
 
     def _axes(self) -> tuple[Axis, Axis, Axis]:
         """Depth, height and width, rearranged where that makes longer rows, or more of them."""
@@ -301,7 +304,11 @@ class _Block:
     def write(self) -> None:
         """All tasks."""
         b, block = self.b, self.block
-        run = cover(block.length, self.vectors.most, self.most)
+        if self.in_columns:
+            axes = self.d, self.h, self.x
+            maxima.Maxima(b, self.window, axes, block, self.vectors).write()
+            return
+        run = cover(block.length, self.vectors.most, self._together())
         single = self.d.out * self.h.out * self.x.out == 1
         loops: list[tuple[str, Loop]] = [("", loop) for loop in block.around]
         loops += [
@@ -337,6 +344,13 @@ class _Block:
                 self._pixels(row, run, not single)
 
         tasks(b, total, task)
+
+    def _together(self) -> int:
+        """Vectors of a pixel that are combined at a time; fewer where what is carried fills registers."""
+        shared = self.x.kernel - self.x.stride
+        if not (self.window.raw and self.b.machine.is_avx2 and shared > 0):
+            return self.most
+        return max(1, min(self.most, MOST_CARRIED // (INTEGERS * shared)))
 
     def _chunk(self, pointer: Value, index: Value, run: Cover, size: int) -> Value:
         """Where a chunk of the run begins."""
