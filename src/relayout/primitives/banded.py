@@ -75,6 +75,7 @@ def in_two_steps(
     """
     from relayout.kernels.reduce import linear, separable
     from relayout.kernels.reduce.window import Axis, planned
+    from relayout.targets.machine import host
 
     if len(rows) > 2:
         return None
@@ -89,7 +90,7 @@ def in_two_steps(
     whole = separable.of_weights(window, down, along)
     if whole is not None:
         step = separable_step(whole, "src", "dst", size)
-    real = linear.planned(window, down, along) if step is None else None
+    real = linear.planned(window, down, along, host()) if step is None else None
     if real is not None:
         key, note = ("linear", real), "columns, then rows, in f32"
         step = kernel_step(key, linear.ENTRY, lambda m: linear.module(real, m), "src", "dst", size)

@@ -7,7 +7,8 @@ them::
                           4 conversions, 6 products           1 conversion, 3 products
 
 The columns of one row of results stay in the caches as f32, at most 64 KiB of them. Then each pixel is
-between two of them; its channels are neighbours, as those of ``nhwc`` are, and the lanes of vectors.
+between two of them; its channels are neighbours, as those of ``nhwc`` are, and the lanes of vectors. Where
+pixels are, what a vector of results lies between is permuted (:mod:`~.linear_pixels`).
 
 Where an element is taken as it is, it is added to itself with weights of a half: that is exact, but for the
 last bit of subnormal numbers, and what is infinite stays so. Bytes whose weights are integers are resampled
@@ -24,6 +25,8 @@ from relayout.ir.builder import Function as Text
 from relayout.ir.kernel import digits, kernel, tasks
 from relayout.ir.lanes import Lanes
 from relayout.ir.types import FLOAT, I64, PTR, Value, constant
+from relayout.kernels.reduce import linear_pixels
+from relayout.kernels.reduce.steps import Step, steps_table
 from relayout.kernels.reduce.window import Axis, Window
 from relayout.loops.nest import Loop, Nest
 from relayout.ops.functions import Function
@@ -65,6 +68,7 @@ def planned(
     window: Window,
     rows: Sequence[Sequence[tuple[int, float]]],
     columns: Sequence[Sequence[tuple[int, float]]],
+    machine: Machine,
 ) -> Linear | None:
     """The two steps of a resampling; None where they don't pay, or rows are not contiguous.
 
@@ -77,6 +81,8 @@ def planned(
         Sizes and places of both axes, blocks and data types.
     rows, columns : sequence
         For each result along an axis the places of one or two elements, and their weights.
+    machine : Machine
+        For whom: see :mod:`~.linear_pixels`.
     """
     depth, height, width = window.axes
     if depth.size * depth.out != 1 or not (rows and columns and 0 < len(window.blocks) <= MOST_BLOCKS):
@@ -87,12 +93,26 @@ def planned(
     if max(len(rows), len(columns)) > MOST_RESULTS:
         return None
     size = window.src.bits // 8
+    down, along = (tuple(_between(one) for one in several) for several in (rows, columns))
+    made = Linear(window.src, window.dst, height, width, window.blocks, down, along, window.post_ops)
     for block in window.blocks:
         each = block.length
-        if width.src != each * size or each < LEAST_CHANNELS or width.size * each > MOST_COLUMNS:
+        if width.src != each * size or width.size * each > MOST_COLUMNS:
             return None
-    down, along = (tuple(_between(one) for one in several) for several in (rows, columns))
-    return Linear(window.src, window.dst, height, width, window.blocks, down, along, window.post_ops)
+        if each < LEAST_CHANNELS and not _pixels(made, block, machine)[0]:
+            return None
+    return made
+
+
+def _pixels(made: Linear, block: Nest, machine: Machine) -> tuple[list[Step], bool]:
+    """Steps along a row whose neighbours are pixels, if it has any; and whether results are in pairs."""
+    each, size = block.length, made.dst.bits // 8
+    few = each < LEAST_CHANNELS and made.width.dst == each * size
+    if not (machine.is_avx2 and few):
+        return [], False
+    pairs = made.dst.name == "bf16"
+    paired = linear_pixels.steps(made.columns, each, size, True) if pairs else []
+    return (paired, True) if paired else (linear_pixels.steps(made.columns, each, size, False), False)
 
 
 def _between(row: Sequence[tuple[int, float]]) -> Between:
@@ -113,8 +133,14 @@ def module(made: Linear, machine: Machine) -> str:
     texts = [_table(ROWS, made.rows, made.height.src)]
     f = kernel(ENTRY, machine)
     for k, block in enumerate(made.blocks):
-        texts.append(_table(f"{COLUMNS}{k}", made.columns, block.length * F32.bits // 8))
-        _Block(f, made, block, f"{COLUMNS}{k}").write()
+        columns = f"{COLUMNS}{k}"
+        steps, pairs = _pixels(made, block, machine)
+        if steps:
+            texts.append(steps_table(columns, steps))
+            linear_pixels.Rows(f, made, block, columns, steps, pairs).write(ROWS)
+            continue
+        texts.append(_table(columns, made.columns, block.length * F32.bits // 8))
+        _Block(f, made, block, columns).write()
     return "".join([*texts, f.text()])
 
 
