@@ -36,6 +36,7 @@ __all__ = [
     "intersection",
     "size_of",
     "stored_shape",
+    "touched",
 ]
 
 Index = tuple[int, ...]
@@ -62,6 +63,15 @@ def intersection(one: Box, two: Box) -> Box | None:
     """
     both = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, two, strict=True))
     return None if any(start >= stop for start, stop in both) else both
+
+
+def touched(start: int, stop: int, step: int) -> range:
+    """The chunks of a size, along one axis, that a part lies in.
+
+    >>> touched(3, 9, 4), touched(3, 3, 4)
+    (range(0, 3), range(0, 0))
+    """
+    return range(start // step, -(-stop // step)) if stop > start else range(0)
 
 
 def stored_shape(desc: MemoryDesc) -> tuple[int, ...]:
@@ -138,10 +148,7 @@ class Grid:
 
     def touched(self, box: Box) -> list[range]:
         """The chunks along every axis that a box lies in."""
-        return [
-            range(start // step, -(-stop // step)) if stop > start else range(0)
-            for (start, stop), step in zip(box, self.chunks, strict=True)
-        ]
+        return [touched(start, stop, step) for (start, stop), step in zip(box, self.chunks, strict=True)]
 
     def __iter__(self) -> Iterator[Index]:
         """All chunks, the last axis fastest."""

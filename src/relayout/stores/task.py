@@ -32,7 +32,7 @@ from relayout.stores.assembled import Hull
 from relayout.stores.buffers import given_back, taken
 from relayout.stores.collected import Collected
 from relayout.stores.files import ChunkFile
-from relayout.stores.grid import Box, Cells, Index
+from relayout.stores.grid import Box, Cells, Index, touched
 from relayout.stores.pieces import Mover, Piece
 from relayout.stores.scatter import regions
 from relayout.stores.slabs import Streamed, Way, closing
@@ -189,11 +189,17 @@ def schedule(source: Cells, target: Cells, block: Box, by_target: bool) -> Sched
     >>> found.most_source, found.most_target
     (1, 4)
     """
-    ones, twos = list(product(*source.grid.touched(block))), list(product(*target.grid.touched(block)))
-    outer, inner = (target, source) if by_target else (source, target)
+    outer, inner = (target.grid, source.grid) if by_target else (source.grid, target.grid)
+    # Boxes are products over the axes, and so are the cells that they touch: each axis is asked once.
+    along = [
+        {
+            k: touched(max(k * step, start), min((k + 1) * step, stop), other)
+            for k in touched(start, stop, step)
+        }
+        for (start, stop), step, other in zip(block, outer.chunks, inner.chunks, strict=True)
+    ]
     first = {
-        cell: [*product(*inner.grid.touched(_clipped(outer.box(cell), block)))]
-        for cell in (twos if by_target else ones)
+        cell: [*product(*(axis[k] for axis, k in zip(along, cell, strict=True)))] for cell in product(*along)
     }
     left: dict[Index, int] = {}
     for needed in first.values():
@@ -217,10 +223,6 @@ def schedule(source: Cells, target: Cells, block: Box, by_target: bool) -> Sched
                 steps.append(("forget", other, None) if by_target else ("write", other, None))
         steps.append(("write", cell, None) if by_target else ("forget", cell, None))
     return Schedule(tuple(steps), most if by_target else 1, 1 if by_target else most)
-
-
-def _clipped(box: Box, block: Box) -> Box:
-    return tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, block, strict=True))
 
 
 class _Work:
