@@ -1,4 +1,18 @@
-"""From a graph to a run: planned, compiled, and again for each set of sizes that is open before."""
+"""From a graph to a run: planned, compiled, and again for each set of sizes that is open before.
+
+The stages, each a function from graph to graph or plan, none of which changes its argument::
+
+    inferred        dims and data types of all values, constants folded
+    optimized       fewer nodes: chains, common subexpressions, transposes that meet
+    in_integers     quantised parts computed in integers; with_precision: the rest in bf16 or f16
+    fused           what follows a sum of products becomes its post-ops
+    plan            a way for each node and a format for each value, so that all together cost least
+    emitted         primitives, reorders and memory: the sequence that runs
+
+Nodes of which only data tell the sizes cannot be planned: the graph is divided before the first of them, and
+what comes behind is computed by definitions. With open sizes all of this happens when arrays are given, and
+:data:`KEPT` runs are kept by their sizes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""Normalisations: batch, layer and group; RMS and instance normalisation among them."""
+"""Normalisations: batch, layer and group; RMS and instance normalisation among them.
+
+All take the mean and the variance out of sets of elements, and differ in the sets::
+
+    batch      a set for each channel: all images, all pixels
+    layer      a set for each row: the last axes; RMS takes only the mean square out
+    group      a set for each image and group of channels
+    instance   a group for each channel
+
+Variances are those of the elements themselves, divided by their number, not by one less (PyTorch's
+``unbiased=False``, ONNX, oneDNN). ``scale`` and ``shift`` belong to channels, or to places within a row.
+"""
 
 from __future__ import annotations
 

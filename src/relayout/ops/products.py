@@ -1,4 +1,15 @@
-"""Sums of products: convolution, its transpose, inner product and matrix product."""
+"""Sums of products: convolution, its transpose, inner product and matrix product.
+
+They differ in which elements of the source meet which weights, and in nothing else::
+
+    inner product    dst[n, o]        = sum over i           src[n, i] weights[o, i]
+    matrix product   dst[..., m, o]   = sum over i           src[..., m, i] weights[..., i, o]
+    convolution      dst[n, o, y]     = sum over i, taps t   src[n, i, y stride + t dilation - pad] w[o, i, t]
+    its transpose    dst[n, o, y]     = sum over (x, t) with x stride + t dilation - pad = y
+
+So zero points, scales, bias, post-ops and the one rounding in the end are said once, in
+:class:`SumOfProducts`.
+"""
 
 from __future__ import annotations
 

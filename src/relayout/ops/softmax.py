@@ -1,4 +1,9 @@
-"""Softmax and its logarithm along one axis."""
+"""Softmax and its logarithm along one axis.
+
+The largest element is taken off first, as in all systems: then no exponential overflows, and the sum is at
+least 1. A row of only -inf is NaN, as in PyTorch; ``guarded`` makes it 0, as attention has it where nothing
+may be looked at.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""Functions, binary operations, and batch normalisations that stand alone."""
+"""What happens to each element: functions, binary operations, batch normalisations that stand alone.
+
+Such an operator takes whatever format its largest operand has, and gives it to the result. Three cases::
+
+    relu(x), x * 2, clip(x, 0, 6)       one tensor that moves: a function, its chain as post-ops
+    x + y, x * scale[c]                 the operand with the result's dims leads, the other one is repeated
+    row[1, n] + column[m, 1]            neither has them: one is written out first, plain or channels last
+
+What is none of these (comparisons, choices, integers, several functions of one tensor) becomes an expression
+(:mod:`~.expressions`). A batch normalisation with given statistics is a factor and a summand for each
+channel, computed here in float64.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,22 @@
-"""Matrix products."""
+"""Matrix products of graphs: which axes count rows, how the matrices lie, and what follows them.
+
+``Gemm`` and ``MatMul`` take tensors of any rank; :class:`relayout.primitives.Matmul` multiplies a matrix by a
+matrix, or as many pairs of them. A way of lowering says how the one is the other, as far as possible by
+views::
+
+    tokens [8, 197, 768] @ constant [768, 3072]          8*197 rows: one product, the constant packed once
+    the same, tokens with 197 innermost                  8 products from the left by the transposed constant
+    heads [8, 12, 197, 64] @ heads [8, 12, 64, 197]      96 products of matrices that move
+    scores [1, 12, 197, 197] @ one [197, 64]             12*197 rows again: what serves all is one matrix
+
+Whether a view exists depends on the format, so every format that a source may have is asked (:func:`under`,
+:func:`as_rows`), and each that fits is a way of its own, with the seconds that the product takes in it: the
+planner compares. Blocked columns cost no copy where the matrix is constant. Its rows are numbered as the
+columns lie instead (``_renumbered``).
+
+The chain behind a product (:mod:`~.chains`) sees the result with its own axes. :func:`flattened` writes its
+operands for rows, and the first sum with a vector is the bias (:func:`biased`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""Normalisations that keep statistics for the backward pass, and their gradients."""
+"""Normalisations that keep statistics for the backward pass, and their gradients.
+
+A normalisation of training has more results than the data: mean and variance, and the mask of a ReLU behind
+it, in one byte for each element and in the data's format. The gradient reads them all again. Both run in
+whatever format the data comes in; a gradient also in that of ``dy``, whichever the planner finds cheaper::
+
+    y, mean, variance, mask  =  BatchNormalization(x, scale, shift)                     2 passes over x
+    dx, dscale, dshift       =  BatchNormalizationBackward(x, dy, mean, variance, ...)  2 passes over x and dy
+
+The first pass adds up what the second needs of the whole channel, row or group. Statistics are vectors in f32
+and row-major, so no format of the data matters to who updates running ones from them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,17 @@
-"""Pooling, reductions along axes, softmax."""
+"""Pooling, reductions along axes, softmax: what makes one element of many and keeps the format that it gets.
+
+None of them prefers a format by itself. So each is offered in all formats that its source may have, and the
+result follows (:func:`.chains.following`): blocked channels stay blocked, channels last stay last. What
+differs is how the operator's attributes become those of a primitive:
+
+* ONNX rounds sizes of windows up with ``ceil_mode``, and what that adds behind the image does not count in an
+  average. A primitive has padding only, so such an average with counted padding is left to the definition.
+* A global pooling is a pooling whose window is the image.
+* ``ReduceL1``, ``ReduceL2`` and ``ReduceSumSquare`` are sums of what a function makes of the elements
+  (:data:`BEFORE`); dropping the reduced axes is a view of the result that keeps them.
+* Softmax runs at the speed of a copy along an axis whose elements lie together, and at half of it elsewhere
+  (:data:`APART`).
+"""
 
 from __future__ import annotations
 

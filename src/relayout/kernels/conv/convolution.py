@@ -1,4 +1,17 @@
-"""The text of a direct convolution: a plan's tasks, in tiles; rows packed and unpacked on the way."""
+"""The text of a direct convolution: a plan's tasks, in tiles; rows packed and unpacked on the way.
+
+A :class:`~.direct.Direct` plan has cut the results into tasks. Each is a chunk of output channels for a block
+of rows and columns of one image, and a thread that gets a task does this, all within its own scratch::
+
+    pack       source rows that do not lie as tiles read them: each once, when the first tile needs it
+    tile       for blocks of pixels x channels: sums in registers over all taps and input channels
+    epilogue   bias, scales, post-ops, conversion: while the sums are still in registers
+    unpack     results that do not lie as tiles write them: row by row, while they are in the cache
+
+So a format that no tile understands costs two passes through the nearest cache, not through memory, and the
+reorders of rows are the same kernels that ``rl.reorder`` uses, embedded as functions (:class:`Rows`). Tiles
+are written by :mod:`~.tile`, offsets of taps at the borders by :mod:`~.offsets`.
+"""
 
 from __future__ import annotations
 
