@@ -10,6 +10,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
+# How many of its random cases each property tries: new ones every time. 1: all; 20: for a night.
+THOROUGH ?= 0.5
+
 .PHONY: run test lint bench docs clean help
 
 help: ## show this list
@@ -30,7 +33,7 @@ run: $(READY) ## convert a real photograph to nChw16c floats and back, explained
 	@$(BIN)/python examples/photograph.py
 
 test: $(READY) ## run the tests
-	$(BIN)/python -m pytest -n auto --durations 60 --durations-min 4
+	RELAYOUT_THOROUGH=$(THOROUGH) $(BIN)/python -m pytest -n auto --dist worksteal --durations 60 --durations-min 4
 
 lint: $(VENV)/.ready-lint ## check style and types
 	$(BIN)/ruff check .

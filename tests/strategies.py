@@ -73,13 +73,13 @@ MOST_ROOM = 6000
 
 BLOCKS = (1, 2, 3, 4, 5, 6, 8, 16)
 
-THOROUGH = int(os.environ.get("RELAYOUT_THOROUGH", "1"))
+THOROUGH = float(os.environ.get("RELAYOUT_THOROUGH", "1"))
 
 
 def examples(count: int) -> settings:
     """Settings of a property that tries so many cases; time is no reason to fail."""
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-    return settings(max_examples=count * THOROUGH, deadline=None, suppress_health_check=slow)
+    return settings(max_examples=max(5, round(count * THOROUGH)), deadline=None, suppress_health_check=slow)
 
 
 # --- sizes and formats -------------------------------------------------------------------------------------

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+
+import pytest
 
 from relayout.runtime.collection import paused
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_frozen() -> Iterator[None]:
+    """As where nobody freezes anything; the tests themselves are frozen elsewhere."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 def test_nothing_is_collected_when_a_pause_ends():

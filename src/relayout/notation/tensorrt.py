@@ -43,6 +43,7 @@ Source: ``NvInferRuntimeBase.h`` of TensorRT.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, counted
@@ -123,6 +124,7 @@ def _parse_letters(text: str) -> Format | None:
     return _vectors(text, order, size, rank) if size in _LENGTHS[order] else None
 
 
+@lru_cache(maxsize=256)  # rendering compares with all of them
 def _vectors(text: str, order: str, length: int, rank: int | None) -> Format:
     """Vectors of ``length`` channels: their axis is that many from the end as the order has letters."""
     spatial = len(order) - 1

@@ -23,6 +23,7 @@ Source: TT-Metalium's documentation, "Tiles".
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from relayout.errors import LayoutError
 from relayout.layout.format import Format, letters
@@ -78,6 +79,7 @@ def _axes(rank: int) -> tuple[str, ...]:
     return ("row", "col") if rank == 2 else letters(rank)
 
 
+@lru_cache(maxsize=128)  # rendering compares with all of them
 def _tiled(rank: int, rows: int, columns: int) -> Format:
     axes = _axes(rank)
     height = min(rows, _FACE)

@@ -16,7 +16,8 @@ A reading is ``[dialect, digits, rank, data types]``. The rank is there where th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
 
 from relayout.draw.text import by_grammar_only, names_of
 from relayout.dtypes import DTYPES
@@ -39,6 +40,8 @@ ORDER: Final = "CUBLASLT_ORDER_"
 """What cuBLASLt's names begin with, and people leave out: ``COL4_4R2_8C``."""
 
 Reading = list[Any]
+_Found: TypeAlias = "dict[str, list[Reading]]"
+_Spelled: TypeAlias = "dict[str, dict[str, str]]"
 
 
 def table(more: Iterable[str] = ()) -> dict[str, Any]:
@@ -62,32 +65,15 @@ def table(more: Iterable[str] = ()) -> dict[str, Any]:
     >>> made["readings"]["NCHW16c"], made["names"]["nchw -> n, c//16, h, w, c%16"]["openvino"]
     ([['tvm', 'nchw -> n, c//16, h, w, c%16']], 'b_fs_yx_fsv16')
     """
-    found: dict[str, list[Reading]] = {}
-    spelled: dict[str, dict[str, str]] = {}
-
-    def note(text: str) -> None:
-        """Read a text, and what other dialects call the formats that it means."""
-        if text in found:
-            return
-        found[text] = readings_of(text)
-        for _, digits, *_ in found[text]:
-            if digits not in spelled:
-                spelled[digits] = _names(digits)
-
-    for name in dialects():
-        for text in dialect(name).names():
-            note(text)
-            note(text.removeprefix(ORDER))
+    found, spelled = _listed()
+    found, spelled = found.copy(), spelled.copy()
     for text in more:
         format = Format(text)
         name, bare = format.dialect or "", format.text or ""
-        note(bare)
+        _note(bare, found, spelled)
         if all(told != name for told, *_ in found[bare]):  # a dialect written in front reads more
-            found[bare] += _of_one(name, format)
-    for names in list(spelled.values()):
-        for name, text in names.items():
-            if name not in (*BY_GRAMMAR, "benchdnn"):
-                note(text)
+            found[bare] = found[bare] + _of_one(name, format)
+        _note_names([spelled[digits] for _, digits, *_ in found[bare] if digits in spelled], found, spelled)
     return {
         "dialects": {name: dialect(name).TITLE.partition(" (")[0] for name in dialects()},
         "synonyms": {word: name for word, name in SYNONYMS.items() if word not in dialects()},
@@ -99,6 +85,40 @@ def table(more: Iterable[str] = ()) -> dict[str, Any]:
         },
         "names": spelled,
     }
+
+
+@lru_cache(maxsize=1)
+def _listed() -> tuple[_Found, _Spelled]:
+    """The readings of all names that dialects list, and the names of what they mean.
+
+    They are the same for every page, and take three seconds.
+    """
+    found: _Found = {}
+    spelled: _Spelled = {}
+    for name in dialects():
+        for text in dialect(name).names():
+            _note(text, found, spelled)
+            _note(text.removeprefix(ORDER), found, spelled)
+    _note_names(list(spelled.values()), found, spelled)
+    return found, spelled
+
+
+def _note(text: str, found: _Found, spelled: _Spelled) -> None:
+    """Read a text, and note what other dialects call the formats that it means."""
+    if text in found:
+        return
+    found[text] = readings_of(text)
+    for _, digits, *_ in found[text]:
+        if digits not in spelled:
+            spelled[digits] = _names(digits)
+
+
+def _note_names(listed: Iterable[dict[str, str]], found: _Found, spelled: _Spelled) -> None:
+    """Read those names of formats that the page does not read by grammar."""
+    for names in listed:
+        for name, text in names.items():
+            if name not in (*BY_GRAMMAR, "benchdnn"):
+                _note(text, found, spelled)
 
 
 def readings_of(text: str) -> list[Reading]:
