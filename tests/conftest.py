@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from relayout.jit import cache
+from strategies import tried
 
 cache.SETTLED = 0  # the environment of a fresh machine was installed a second ago, and then nothing is kept
+
+settings.register_profile("relayout", max_examples=tried(100), deadline=None)  # time is no reason to fail
+settings.load_profile("relayout")
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED = ROOT / "tests" / "vectors"  # answers of public binaries, kept with the tests

@@ -21,7 +21,7 @@ The second half is the definition, as slow and as plain as possible: the places 
 (``padding_places``), each computed from nothing but the digits. The tests compare the library with these.
 
 ``@examples(50)`` sets how many cases a property tries; ``RELAYOUT_THOROUGH=20 pytest tests`` tries twenty
-times as many.
+times as many, and ``make test`` half as many, other ones each time.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ __all__ = [
     "shapes",
     "tag_formats",
     "term_place",
+    "tried",
     "view_steps",
     "written",
 ]
@@ -76,10 +77,15 @@ BLOCKS = (1, 2, 3, 4, 5, 6, 8, 16)
 THOROUGH = float(os.environ.get("RELAYOUT_THOROUGH", "1"))
 
 
+def tried(count: int) -> int:
+    """How many of so many cases are tried."""
+    return max(5, round(count * THOROUGH))
+
+
 def examples(count: int) -> settings:
     """Settings of a property that tries so many cases; time is no reason to fail."""
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-    return settings(max_examples=max(5, round(count * THOROUGH)), deadline=None, suppress_health_check=slow)
+    return settings(max_examples=tried(count), deadline=None, suppress_health_check=slow)
 
 
 # --- sizes and formats -------------------------------------------------------------------------------------

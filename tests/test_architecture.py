@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,7 +53,8 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imports(path: Path) -> Iterator[Import]:
+@cache
+def imports(path: Path) -> tuple[Import, ...]:
     """The imports of a module; those for the type checker alone are left out."""
 
     def visit(node: ast.AST, at_once: bool) -> Iterator[Import]:
@@ -72,7 +74,7 @@ def imports(path: Path) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
             yield from visit(child, inside)
 
-    yield from visit(ast.parse(path.read_text()), True)
+    return tuple(visit(ast.parse(path.read_text()), True))
 
 
 def part_of(module: str) -> str:

@@ -18,6 +18,7 @@ from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.inference import inferred
 from relayout.graph.operators import OPERATORS
 from relayout.graph.training_form import STEP, training_form
+from strategies import tried
 
 F64 = np.dtype("float64")
 STEP_SIZE = 1e-5
@@ -626,7 +627,7 @@ def test_open_dims_are_an_error_that_says_what_to_give() -> None:
 # -- against PyTorch ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tried(25), deadline=None)
 @given(st.integers(0, 10**6))
 def test_small_networks_against_pytorch(seed: int) -> None:
     torch = pytest.importorskip("torch")

@@ -25,6 +25,7 @@ from relayout.primitives import (
 from relayout.primitives.plain import plain, remade
 from relayout.primitives.post_ops import BinaryOp, Sum
 from relayout.primitives.transposed import phases
+from strategies import tried
 
 KINDS = ("f32", "f32", "bf16", "f16")
 
@@ -98,7 +99,7 @@ def convolutions(draw: st.DrawFn, kind: type[Convolution | Deconvolution], **mor
         return None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 @given(data=st.data(), seed=st.integers(0, 100))
 def test_kernels_do_what_the_definition_says(data: st.DataObject, seed: int) -> None:
     """Elements, padding and what lies around, in all formats, all parts in an odd order."""
@@ -119,7 +120,7 @@ def test_kernels_do_what_the_definition_says(data: st.DataObject, seed: int) -> 
     assert made._program is not None or not machine_code() or 0 in made.diff_dst.dims
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 @given(data=st.data(), seed=st.integers(0, 100))
 def test_deconvolutions_do_what_their_definition_says(data: st.DataObject, seed: int) -> None:
     """With bias, scales and post-ops, which reach the elements that no tap meets, too."""
@@ -129,7 +130,7 @@ def test_deconvolutions_do_what_their_definition_says(data: st.DataObject, seed:
         assert made._program is not None or not machine_code() or 0 in made.dst.dims
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tried(40), deadline=None)
 @given(data=st.data(), seed=st.integers(0, 100), bias=st.booleans())
 def test_weights_of_deconvolutions_do_what_the_definition_says(
     data: st.DataObject, seed: int, bias: bool
@@ -209,7 +210,7 @@ def test_bits_do_not_depend_on_threads(format: str, strides: int) -> None:
     np.testing.assert_array_equal(one, two)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 @given(
     format=st.sampled_from(("nhwc", "nChw16c", "nChw8c", "NCHW4")),
     groups=st.sampled_from((4, 16, 33)),

@@ -28,6 +28,7 @@ from relayout.primitives.backward.weights import ways
 from relayout.primitives.plain import plain, remade
 from relayout.targets.processors import limited
 from relayout.tensor import Tensor, address, aligned, allocate
+from strategies import tried
 
 FORMATS = ("nchw", "nhwc", "nChw8c", "nChw16c", "NCHW4", "CHWN4", "b_fs_yx_fsv32")
 RNG = np.random.default_rng(7)
@@ -58,7 +59,7 @@ def made_for(src: rl.MemoryDesc, weights: rl.MemoryDesc, diff: Any = None, **win
     return ConvolutionBackwardWeights(forward, diff_dst=wanted)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tried(40), deadline=None)
 @given(st.data())
 def test_the_kernel_does_what_the_definition_says(data):
     of = data.draw

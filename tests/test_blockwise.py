@@ -25,6 +25,7 @@ from relayout.kernels.blockwise.source import SOURCE, source_text
 from relayout.ops.post_ops import BinaryOp
 from relayout.primitives import MatmulNBits
 from relayout.targets.machine import host, machine
+from strategies import tried
 
 F32 = np.float32
 BOUND = 2.0**-21  # of the sum of |x| |w|, where neighbours are about as large as each other
@@ -51,7 +52,7 @@ def meant(codes: Any, scale: Any, zeros: Any, bits: int, block: int) -> Any:
     return (codes - zeros) * scale
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=tried(60))
 @given(
     seed=st.integers(0, 1 << 30),
     m=st.integers(1, 9),

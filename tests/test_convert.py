@@ -20,6 +20,7 @@ from relayout import convert as module
 from relayout.convert import arithmetic_types, convert, rescale, saturation_bounds
 from relayout.dtypes import DTYPES, dtype
 from relayout.errors import LayoutError
+from strategies import tried
 
 # The exact definition. A value is (sign, numerator, denominator), "inf" or "nan" in place of the numerator.
 
@@ -224,7 +225,7 @@ def integers_of(width: int) -> st.SearchStrategy[int]:
 
 
 @pytest.mark.parametrize("src", ["f64", "f32", "s64", "s32"])
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=tried(60))
 @given(data=st.data())
 def test_random_values_to_every_type(src: str, data: st.DataObject) -> None:
     bits = data.draw(st.lists(integers_of(WIDTH[src]), min_size=1, max_size=20))
@@ -463,7 +464,7 @@ def moderate(name: str) -> st.SearchStrategy[int | float]:
     return st.floats(-limit, limit).map(lambda x: float(np.array(x).astype(dtype(name).numpy)))
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=tried(400))
 @given(st.sampled_from(NAMES), st.sampled_from(NAMES), ATTRIBUTES, st.data())
 def test_every_step_of_the_arithmetic(
     src: str, dst: str, attributes: dict[str, Any], data: st.DataObject

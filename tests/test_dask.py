@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from relayout.dask.chunks import aligned, cuts, physical_shape
+from strategies import tried
 
 da = pytest.importorskip("dask.array")
 dask = pytest.importorskip("dask")
@@ -33,7 +34,7 @@ def chunked(draw: st.DrawFn, size: int) -> tuple[int, ...]:
     return tuple(end - start for start, end in zip([0, *ends], [*ends, size], strict=True))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=tried(40))
 @given(st.data())
 def test_physical_arrays_have_the_bytes_of_tensors_and_lead_back(data: st.DataObject) -> None:
     format = data.draw(st.sampled_from(FORMATS))

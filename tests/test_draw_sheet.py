@@ -16,6 +16,7 @@ from relayout.draw.orders import swizzled
 from relayout.draw.raster import in_dark, png
 from relayout.draw.sheet import WIDTH, sheet
 from relayout.draw.vector import LINE, line_of, vector_of
+from strategies import tried
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -178,7 +179,7 @@ def test_a_swizzle_is_drawn_and_others_are_not() -> None:
     dtype=st.sampled_from(["f64", "f32", "f16", "s8", "s4"]),
     data=st.data(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tried(40), deadline=None)
 def test_any_blocked_layout(dims: list[int], dtype: str, data: st.DataObject) -> None:
     axes = "abcdef"[: len(dims)]
     outer = data.draw(st.permutations(axes))

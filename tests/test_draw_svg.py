@@ -15,6 +15,7 @@ from relayout.draw import svg
 from relayout.draw.canvas import Canvas, text_width
 from relayout.draw.cells import BASE, CELL_HEIGHT, SEAM
 from relayout.draw.colours import shade
+from strategies import tried
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -78,7 +79,7 @@ def test_logical_shows_every_element(layout: rl.Layout) -> None:
     dims=st.lists(st.integers(1, 5), min_size=1, max_size=4),
     data=st.data(),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=tried(30), deadline=None)
 def test_any_blocked_layout(dims: list[int], data: st.DataObject) -> None:
     axes = "abcd"[: len(dims)]
     outer = data.draw(st.permutations(axes))
@@ -193,7 +194,7 @@ def test_mark_frames_one_element() -> None:
     most=st.integers(1, 30),
     data=st.data(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 def test_a_marked_element_is_always_drawn(
     dims: list[int], block: int, most: int, data: st.DataObject
 ) -> None:

@@ -23,7 +23,7 @@ from relayout.draw.explorer.table import readings_of, table
 from relayout.errors import LayoutError
 from relayout.layout.format import Format
 from relayout.notation import dialect, dialects
-from strategies import formats
+from strategies import formats, tried
 from test_cli import refused, runner
 
 TABLE = table()
@@ -293,7 +293,7 @@ def test_the_page_computes_what_python_computes(browser: chromium.Page, file: Pa
 
 
 @needs_browser
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=tried(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(format=formats(), random_=st.randoms(use_true_random=False))
 def test_the_page_reads_what_python_writes(
     browser: chromium.Page, format: Format, random_: random.Random

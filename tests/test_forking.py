@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -26,10 +27,13 @@ PROGRAMS = "cli", "bench", "__main__.py"
 """Parts that are programs, not a library: nobody forks while they import."""
 
 
-def sources() -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        if path.relative_to(SOURCE).parts[0] not in PROGRAMS:
-            yield path, ast.parse(path.read_text())
+@cache
+def sources() -> list[tuple[Path, ast.Module]]:
+    return [
+        (path, ast.parse(path.read_text()))
+        for path in sorted(SOURCE.rglob("*.py"))
+        if path.relative_to(SOURCE).parts[0] not in PROGRAMS
+    ]
 
 
 def loaded_at_once() -> set[str]:
@@ -44,9 +48,14 @@ def is_locked(node: ast.AST) -> bool:
     if isinstance(node, ast.With):
         return any(ast.unparse(item.context_expr) in ("lock()", "_lock()") for item in node.items)
     if isinstance(node, ast.FunctionDef):
-        generates = any(isinstance(child, (ast.Yield, ast.YieldFrom)) for child in ast.walk(node))
-        return not generates and any(ast.unparse(one) == "locked" for one in node.decorator_list)
+        locked = any(ast.unparse(one) == "locked" for one in node.decorator_list)
+        return locked and not any(isinstance(child, (ast.Yield, ast.YieldFrom)) for child in ast.walk(node))
     return False
+
+
+def _called(function: ast.expr) -> str:
+    """The last name of what is called."""
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def modules_of(node: ast.AST) -> list[str]:
@@ -59,10 +68,7 @@ def modules_of(node: ast.AST) -> list[str]:
             name for name in whole if (SOURCE.parent / name.replace(".", "/")).with_suffix(".py").exists()
         ]
         return [str(node.module), *inner]
-    if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in (
-        "import_module",
-        "__import__",
-    ):
+    if isinstance(node, ast.Call) and _called(node.func) in ("import_module", "__import__"):
         first = node.args[0]
         return [first.value if isinstance(first, ast.Constant) else "?"]
     return []

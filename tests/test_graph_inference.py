@@ -13,6 +13,7 @@ from relayout.errors import LayoutError
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.inference import inferred, labelled, with_dims
 from relayout.graph.operators import OPERATORS
+from strategies import tried
 
 F32 = np.dtype("float32")
 I64 = np.dtype("int64")
@@ -265,7 +266,7 @@ def graphs(draw: st.DrawFn) -> tuple[Graph, np.ndarray[Any, Any]]:
     return graph([Value("x", open_dims, F32)], outputs, nodes, **constants), x
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tried(300), deadline=None)
 @given(graphs())
 def test_results_are_the_same_and_dims_are_true(both: tuple[Graph, np.ndarray[Any, Any]]) -> None:
     one, x = both

@@ -30,6 +30,7 @@ from relayout.graph.operators import OPERATORS
 from relayout.graph.passes import optimized
 from relayout.importers.torch import load
 from relayout.importers.torch.operators import TABLE
+from strategies import tried
 from torch_models import Function, models
 
 MODELS = models()
@@ -234,7 +235,7 @@ def test_sizes_that_are_not_known_stay_text(name: str) -> None:
         assert_agrees(graph, model, *made(batch, length))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=tried(12), deadline=None)
 @given(data=st.data())
 def test_windows_slices_and_paddings_of_any_numbers(data: st.DataObject) -> None:
     """What has corner cases: windows that begin in the padding, steps, negative bounds, uneven parts."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from relayout import AmbiguousFormat, Format, Layout, LayoutError, MemoryDesc, UnknownFormat, Unsupported
 from relayout.notation import cublaslt, cudnn, cute, dialect, mlir, mx, qnn, tensorrt, tvm, xla
+from strategies import tried
 
 MODULES = (
     "tvm", "tensorrt", "cudnn", "cublaslt", "xla", "qnn",
@@ -176,7 +177,7 @@ GRAMMAR = st.text("NCHWDOIKRST0123456789nchwxkw_-/:[]{}(),<>=*@# LTFABEvm.", max
 
 
 @given(st.data(), st.sampled_from(MODULES), st.sampled_from([None, 0, 1, 2, 4, 5]))
-@settings(max_examples=300)
+@settings(max_examples=tried(300))
 def test_junk_is_refused_by_layout_errors_alone(data: st.DataObject, name: str, rank: int | None) -> None:
     module = dialect(name)
     known = data.draw(st.sampled_from(list(module.names())))
@@ -403,7 +404,7 @@ def tilings(draw: st.DrawFn) -> tuple[list[int], list[int], list[list[int | None
 
 
 @given(tilings())
-@settings(max_examples=200)
+@settings(max_examples=tried(200))
 def test_xla_tiling_is_the_documented_index_formula(
     case: tuple[list[int], list[int], list[list[int | None]]],
 ) -> None:

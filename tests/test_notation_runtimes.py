@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from relayout import AmbiguousFormat, Format, Layout, LayoutError, MemoryDesc, UnknownFormat, Unsupported
 from relayout.notation import dialect
+from strategies import tried
 
 ECOSYSTEMS = {
     "PyTorch": "pytorch",
@@ -412,7 +413,7 @@ GRAMMARS = {
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 @given(data=st.data())
 def test_round_trip(name: str, data: st.DataObject) -> None:
     texts = GRAMMARS.get(name, st.sampled_from(list(dialect(name).names())))
@@ -429,7 +430,7 @@ def test_round_trip(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 @given(data=st.data())
 def test_what_is_rendered_reads_the_same(name: str, data: st.DataObject) -> None:
     """Any format, most of them foreign to the dialect: no spelling, or one that means this format."""
@@ -450,7 +451,7 @@ def test_what_is_rendered_reads_the_same(name: str, data: st.DataObject) -> None
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tried(150), deadline=None)
 @given(data=st.data())
 def test_junk_raises_nothing_but_layout_errors(name: str, data: st.DataObject) -> None:
     good = data.draw(st.sampled_from([n for d in DIALECTS for n in dialect(d).names()]))

@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper, parser  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from relayout.importers.onnx import read  # noqa: E402
+from strategies import tried  # noqa: E402
 
 F32 = np.float32
 
@@ -440,7 +441,7 @@ def _size(value: Any) -> int:
     return int(np.prod([float(n) for n in value.dims]))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tried(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_changed_bytes(data: st.DataObject) -> None:
     sample = bytearray(data.draw(st.sampled_from(SAMPLES)))
@@ -450,7 +451,7 @@ def test_changed_bytes(data: st.DataObject) -> None:
     survives(bytes(sample))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tried(100), deadline=None)
 @given(st.data())
 def test_missing_and_foreign_bytes(data: st.DataObject) -> None:
     sample = data.draw(st.sampled_from(SAMPLES))
@@ -459,7 +460,7 @@ def test_missing_and_foreign_bytes(data: st.DataObject) -> None:
     survives(sample[:first])
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tried(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_changed_fields(data: st.DataObject) -> None:
     """Messages that are well formed and wrong: other names, numbers, types, and parts left out."""

@@ -14,6 +14,7 @@ import relayout as rl
 from relayout.exchange.mapped import map_for_reading
 from relayout.importers.onnx import reading
 from relayout.importers.onnx.lean import LEAST, lean
+from strategies import tried
 
 onnx = pytest.importorskip("onnx")
 helper, numpy_helper = onnx.helper, onnx.numpy_helper
@@ -41,7 +42,7 @@ def as_bytes(found: Any) -> np.ndarray:
     return np.frombuffer(found.SerializeToString(), np.uint8)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=tried(50), deadline=None)
 @given(
     st.lists(st.integers(0, 3 * LEAST), max_size=5),
     st.text(max_size=3),
@@ -63,7 +64,7 @@ def test_what_is_left_and_what_is_held_are_the_whole(sizes: list[int], name: str
     assert again == made
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tried(200), deadline=None)
 @given(st.data())
 def test_a_damaged_message_is_left_to_the_parser_or_read_the_same(data: Any) -> None:
     good = as_bytes(model({"w": np.arange(600, dtype="f4"), "v": np.arange(3)}))

@@ -16,6 +16,7 @@ import ml_dtypes
 from operators_compared import define, same_as_reference
 from relayout import LayoutError
 from relayout.graph.operators import OPERATORS, Fact
+from strategies import tried
 
 
 def normal(*dims: int, seed: int = 0) -> np.ndarray:
@@ -51,7 +52,7 @@ def test_attention_is_torchs(causal: int, masked: Any, heads: tuple[int, int]) -
     np.testing.assert_allclose(made, expected.numpy(), rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 @given(st.data())
 def test_attention_is_the_references(data: st.DataObject) -> None:
     draw = data.draw

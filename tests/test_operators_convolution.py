@@ -17,6 +17,7 @@ from onnx_nodes import assert_agrees
 from operators_compared import define, same_as_reference, same_as_runtime
 from relayout import LayoutError
 from relayout.graph.operators import OPERATORS, Fact
+from strategies import tried
 
 
 def normal(rng: np.random.Generator, *dims: int) -> np.ndarray:
@@ -57,7 +58,7 @@ def tensors(
     return x, w, normal(rng, results) if one["bias"] else None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 @given(convolutions())
 def test_convolution_is_torchs(one: dict[str, Any]) -> None:
     torch = pytest.importorskip("torch")
@@ -79,7 +80,7 @@ def test_convolution_is_torchs(one: dict[str, Any]) -> None:
     np.testing.assert_allclose(made, expected.numpy(), rtol=1e-4, atol=1e-4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 @given(convolutions(), st.data())
 def test_transposed_convolution_is_torchs(one: dict[str, Any], data: st.DataObject) -> None:
     torch = pytest.importorskip("torch")

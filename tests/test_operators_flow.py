@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from relayout.errors import LayoutError
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.operators import OPERATORS, Fact
+from strategies import tried
 
 F32 = np.dtype(np.float32)
 
@@ -451,7 +452,7 @@ SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 
 
 @given(SHAPES, st.data())
-@settings(max_examples=300)
+@settings(max_examples=tried(300))
 def test_inferred_dims_of_reshapes(dims, data):
     """With one size unknown, what is inferred for -1 is right or left open."""
     size = int(np.prod(dims))

@@ -18,6 +18,7 @@ from operators_compared import define, same_as_reference, same_as_runtime
 from relayout import LayoutError
 from relayout.graph import Graph, Node, Value
 from relayout.graph.operators import OPERATORS, Fact
+from strategies import tried
 
 
 @st.composite
@@ -50,7 +51,7 @@ def data(one: dict[str, Any]) -> np.ndarray:
     return rng.integers(-2, 3, dims).astype(np.float32) if ties else rng.standard_normal(dims, np.float32)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=tried(80), deadline=None)
 @given(pools())
 def test_maxima_and_their_places_are_torchs(one: dict[str, Any]) -> None:
     torch = pytest.importorskip("torch")
@@ -72,7 +73,7 @@ def test_maxima_and_their_places_are_torchs(one: dict[str, Any]) -> None:
     np.testing.assert_array_equal(x.reshape(-1)[places], values)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=tried(80), deadline=None)
 @given(pools(), st.booleans())
 def test_averages_are_torchs(one: dict[str, Any], count: bool) -> None:
     torch = pytest.importorskip("torch")
@@ -106,7 +107,7 @@ def test_a_window_that_reaches_over_the_end_is_planned(
     np.testing.assert_allclose(made, define(name, [x], **how)[0], rtol=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tried(40), deadline=None)
 @given(pools(), st.integers(1, 3))
 def test_norms_are_those_of_each_window(one: dict[str, Any], p: int) -> None:
     """Window by window, in plain NumPy; dilated averages too, which torch has not."""

@@ -16,6 +16,7 @@ import ml_dtypes
 from operators_compared import define, same_as_reference, same_as_runtime
 from relayout import LayoutError
 from relayout.graph.operators import OPERATORS, Fact
+from strategies import tried
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 STATES = {"RNN": 1, "GRU": 1, "LSTM": 2}
@@ -94,7 +95,7 @@ def layers(draw: st.DrawFn) -> tuple[str, int, dict[str, Any], list[int]]:
     return name, directions, attributes, lengths
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 @given(layers(), st.booleans(), st.booleans())
 def test_layers_are_the_runtimes(
     one: tuple[str, int, dict[str, Any], list[int]], ragged: bool, peepholes: bool

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.passes.attentions import with_plain_attention
+from strategies import tried
 
 INF = float("inf")
 
@@ -47,7 +48,7 @@ def problems(draw: Any) -> tuple[Graph, tuple[Any, ...]]:
     return Graph(inputs, ("y",), (node,)), tuple(arrays)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tried(150), deadline=None)
 @given(problems())
 def test_what_it_computes_is_what_the_operator_means(problem: Any) -> None:
     graph, arrays = problem

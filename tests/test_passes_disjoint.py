@@ -14,6 +14,7 @@ from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.passes import optimized
 from relayout.graph.passes.disjoint import without_disjoint_sums
+from strategies import tried
 
 
 def sums(axis: int, layouts: list[list[tuple[str, int]]], dims: tuple[int, ...]) -> Graph:
@@ -86,7 +87,7 @@ def test_sums_that_broadcast_stay() -> None:
     assert without_disjoint_sums(graph) is graph
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 @given(st.data())
 def test_any_sum_stays_what_it_is(data: Any) -> None:
     """Terms with parts at random places; a name may come once."""

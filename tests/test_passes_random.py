@@ -11,17 +11,18 @@ from hypothesis import given, settings
 from graphs import assert_same, operators, random_graphs
 from relayout.graph.graph import Graph
 from relayout.graph.passes import PASSES, fused, log, optimized, transposes_moved, unfused
+from strategies import tried
 
 
 @pytest.mark.parametrize("change", PASSES, ids=lambda one: one.__name__)
 @given(graph=random_graphs(longest=8))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tried(25), deadline=None)
 def test_pass_keeps_results(change: Callable[[Graph], Graph], graph: Graph) -> None:
     assert_same(graph, change(graph))
 
 
 @given(graph=random_graphs())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=tried(120), deadline=None)
 def test_optimized_keeps_results(graph: Graph) -> None:
     made = optimized(graph)
     assert_same(graph, made)
@@ -30,7 +31,7 @@ def test_optimized_keeps_results(graph: Graph) -> None:
 
 
 @given(graph=random_graphs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tried(100), deadline=None)
 def test_transposes_never_grow(graph: Graph) -> None:
     made = transposes_moved(graph)
     assert_same(graph, made)
@@ -38,7 +39,7 @@ def test_transposes_never_grow(graph: Graph) -> None:
 
 
 @given(graph=random_graphs())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=tried(80), deadline=None)
 def test_chains_and_back(graph: Graph) -> None:
     made = fused(graph)
     assert_same(graph, made)

@@ -48,6 +48,7 @@ from relayout.graph.planning.dominance import needed
 from relayout.graph.planning.elimination import eliminate
 from relayout.graph.planning.model import build
 from relayout.graph.planning.search import search
+from strategies import tried
 
 # The definition
 
@@ -115,7 +116,7 @@ def check(plan: Solution) -> None:
 # Small problems, all choices
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=tried(400), deadline=None)
 @given(problems())
 def test_no_choice_costs_less(problem: Problem) -> None:
     least = brute_force(problem)
@@ -129,7 +130,7 @@ def test_no_choice_costs_less(problem: Problem) -> None:
     assert plan.cost == least == cost(problem, plan.choices)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tried(100), deadline=None)
 @given(problems(operations=4, formats=5, whole=False, reads=5))
 def test_no_choice_costs_less_with_more_formats(problem: Problem) -> None:
     least = brute_force(problem)
@@ -143,7 +144,7 @@ def test_no_choice_costs_less_with_more_formats(problem: Problem) -> None:
     assert plan.cost == pytest.approx(least, rel=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tried(200), deadline=None)
 @given(problems(), st.integers(0, 99))
 def test_a_plan_does_not_depend_on_the_order_of_mappings(problem: Problem, seed: int) -> None:
     try:
@@ -157,7 +158,7 @@ def test_a_plan_does_not_depend_on_the_order_of_mappings(problem: Problem, seed:
     assert again.conversions == plan.conversions
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tried(200), deadline=None)
 @given(problems())
 def test_a_plan_never_costs_more_than_what_others_do(problem: Problem) -> None:
     try:
@@ -177,7 +178,7 @@ def test_a_plan_never_costs_more_than_what_others_do(problem: Problem) -> None:
         assert not other.exact
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tried(200), deadline=None)
 @given(problems())
 def test_a_best_plan_needs_no_option_that_is_dominated(problem: Problem) -> None:
     every = itertools.product(*needed(problem))
@@ -196,7 +197,7 @@ def test_an_option_is_dominated_by_another_with_conversions_around_it() -> None:
 # Searching instead of eliminating
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tried(150), deadline=None)
 @given(problems(), st.sampled_from([1, 8, 40]))
 def test_a_bound_is_one_and_what_is_called_exact_is(problem: Problem, limit: int) -> None:
     least = brute_force(problem)
@@ -215,7 +216,7 @@ def test_a_bound_is_one_and_what_is_called_exact_is(problem: Problem, limit: int
 
 
 @given(st.integers(0, 10**6), st.integers(2, 7))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 def test_elimination_and_search_find_the_least_sum_of_tables(seed: int, count: int) -> None:
     chance = np.random.default_rng(seed)
     sizes = [int(n) for n in chance.integers(1, 4, count)]
@@ -364,7 +365,7 @@ def test_a_mixed_integer_solver_finds_nothing_better(net: Network, through: bool
     assert plan.cost == pytest.approx(by_integer_programming(problem), rel=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tried(25), deadline=None)
 @given(problems(operations=15, formats=4, whole=False))
 def test_a_mixed_integer_solver_agrees(problem: Problem) -> None:
     problem = problem.replaced(forced={})
@@ -631,7 +632,7 @@ def test_what_is_called_exact_is_where_conversions_are_not_the_best() -> None:
 # Parts
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tried(150), deadline=None)
 @given(st.integers(1, 5), st.data())
 def test_trees_of_conversions(count: int, data: st.DataObject) -> None:
     prices = st.one_of(st.integers(0, 9).map(float), st.just(math.inf))

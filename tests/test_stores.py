@@ -24,6 +24,7 @@ from relayout.stores import planning, search, slabs
 from relayout.stores.grid import Cells, Grid, chunk_layout
 from relayout.stores.pieces import pieces
 from relayout.stores.task import schedule
+from strategies import tried
 
 RATES = search.ASSUMED  # measuring is for people
 
@@ -82,7 +83,7 @@ def problems(draw: st.DrawFn) -> tuple[Any, ...]:
     return dims, *sides, draw(st.sampled_from([None, 1, 2])), draw(st.integers(0, 3)), slab
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=tried(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(problem=problems())
 def test_any_store_becomes_any_other(
     problem: tuple[Any, ...], tmp_path_factory: pytest.TempPathFactory
@@ -131,7 +132,7 @@ def test_chunks_are_digits() -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 def test_pieces_cover_a_block_once(data: st.DataObject) -> None:
     dims = (data.draw(st.integers(1, 40)), data.draw(st.integers(1, 9)))
     sides = []

@@ -21,6 +21,7 @@ from relayout.stores import planning, search
 from relayout.stores.assembled import Hull, memory
 from relayout.stores.grid import Cells
 from relayout.stores.pieces import pieces
+from strategies import tried
 from test_stores import RATES, numbers, problems, read_physical, write_folder
 
 
@@ -29,7 +30,7 @@ def always() -> Any:
     return patch.multiple(search, FEW=0, KERNEL=1e6, _edges=lambda cells: 0)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=tried(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(problem=problems(), room=st.integers(0, 3))
 def test_put_together_or_not_the_bytes_are_the_same(
     problem: tuple[Any, ...], room: int, tmp_path_factory: pytest.TempPathFactory

@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset, default_collate  # noqa: E402
 
 from relayout.torch import Collate, batches, memory  # noqa: E402
+from strategies import tried  # noqa: E402
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 FORMATS = [torch.channels_last, torch.contiguous_format]
@@ -44,7 +45,7 @@ def alike(got: Any, wanted: Any) -> None:
 
 
 @given(data=st.data(), dtype=st.sampled_from(DTYPES), memory_format=st.sampled_from(FORMATS))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=tried(60))
 def test_batches_are_what_is_promised(data: st.DataObject, dtype: Any, memory_format: Any) -> None:
     many, height, width = (data.draw(st.integers(1, top)) for top in (4, 9, 40))
     channels = data.draw(st.integers(1, 4))

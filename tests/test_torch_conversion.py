@@ -20,6 +20,7 @@ torch = pytest.importorskip("torch")
 
 from relayout.torch import contiguous, conversion, convert_model, moving, to  # noqa: E402
 from relayout.torch.plain import is_plain  # noqa: E402
+from strategies import tried  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit")
 
@@ -148,7 +149,7 @@ def tensors(draw: st.DrawFn, dtypes: Any) -> Any:
 
 
 @given(x=tensors(st.sampled_from(MOVED)), memory_format=st.sampled_from([*FORMATS, PRESERVE]))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=tried(150))
 def test_contiguous_is_pytorchs(x: Any, memory_format: Any) -> None:
     either(
         lambda: contiguous(x, memory_format),
@@ -162,7 +163,7 @@ def test_contiguous_is_pytorchs(x: Any, memory_format: Any) -> None:
     memory_format=st.sampled_from([*FORMATS, PRESERVE, None]),
     copies=st.booleans(),
 )
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=tried(150))
 def test_to_another_format_is_pytorchs(x: Any, memory_format: Any, copies: bool) -> None:
     either(
         lambda: to(x, memory_format=memory_format, copy=copies),
@@ -177,7 +178,7 @@ def test_to_another_format_is_pytorchs(x: Any, memory_format: Any, copies: bool)
     memory_format=st.sampled_from([*FORMATS, PRESERVE]),
     named=st.booleans(),
 )
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=tried(150))
 def test_to_another_type_is_pytorchs(data: st.DataObject, pair: Any, memory_format: Any, named: bool) -> None:
     x = data.draw(tensors(st.just(pair[0])))
     args, options = ((), {"dtype": pair[1]}) if named else ((pair[1],), {})

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from relayout.torch import Collate, segments  # noqa: E402
 from relayout.torch.segments import MOST, Segment, Segments, shared  # noqa: E402
+from strategies import tried  # noqa: E402
 
 
 def filled(address: int, size: int, value: int) -> None:
@@ -65,7 +66,7 @@ class Lending(RuleBasedStateMachine):
         assert len(self.segments._kept) <= MOST
 
 
-Lending.TestCase.settings = settings(deadline=None, max_examples=30, stateful_step_count=30)
+Lending.TestCase.settings = settings(deadline=None, max_examples=tried(30), stateful_step_count=30)
 TestLending = Lending.TestCase
 
 
