@@ -1,12 +1,15 @@
-"""Frozen data as :mod:`dataclasses` makes it, without the compiler.
+"""Data as :mod:`dataclasses` makes it, without the compiler.
 
-``dataclasses`` writes the methods of each class as text and compiles that: half a millisecond a class, and
-the text of a kernel is made in one. Plans and nests are two dozen classes, of which every process that plans
-anything needs most. The methods here are the same for all classes, and go by a list of names.
+``dataclasses`` writes the methods of each class as text and compiles that: a millisecond and more a class,
+and the text of a kernel is made in less. Operations, plans and nests are a hundred classes, of which every
+process that plans anything needs most. The methods here are the same for all classes, and go by a list of
+names.
 
-What they have in common with those of ``dataclass(frozen=True)`` is what this package uses: fields with types
-and defaults, inherited ones first; equality, hash and text by the fields that are compared; :func:`replace`.
-To type checkers they are the same.
+What they have in common with those of ``dataclass`` is what this package uses: fields with types, defaults
+and factories, inherited ones first; frozen or not; fields that are given by name alone; ``__post_init__``;
+equality, hash and text by the fields that are compared and shown; :func:`replace`. Who asks is told the
+signature, and the fields as ``dataclasses`` knows them: its functions work, and its classes may inherit. To
+type checkers they are the same.
 
 >>> @dataclass(frozen=True)
 ... class Point:
@@ -35,95 +38,173 @@ else:
     from operator import itemgetter
 
     class field:
-        """What there is to say of a field besides its type: its default, and whether it is compared."""
+        """What there is to say of a field besides its type: its default, and what it takes part in."""
 
-        def __init__(self, *, default, compare=True):
-            self.default, self.compare = default, compare
+        def __init__(self, *, default=..., default_factory=None, compare=True, repr=True, kw_only=False):
+            self.default, self.factory = default, default_factory
+            self.compare, self.repr, self.kw_only = compare, repr, kw_only
 
-    def dataclass(*, frozen):
-        """Give a class the methods of frozen data; see :func:`dataclasses.dataclass`."""
-        if not frozen:
-            raise TypeError("records are frozen")
-        return _completed
+    _PLAIN = field()
+
+    def dataclass(cls=None, /, *, frozen=False, eq=True, repr=True, kw_only=False):
+        """Give a class the methods of data; see :func:`dataclasses.dataclass`."""
+        if cls is not None:
+            return _completed(cls, frozen, eq, repr, kw_only)
+        return lambda made: _completed(made, frozen, eq, repr, kw_only)
 
     def replace(record, /, **changes):
         """The same with other values of some fields; data that :mod:`dataclasses` has made goes there."""
-        names = getattr(record, "_names", None)
-        if names is None:
+        kind = type(record)
+        known = getattr(kind, "_record", None)
+        if known is None or known.cls is not kind:
             return sys.modules["dataclasses"].replace(record, **changes)
-        state = record.__dict__
+        names, state = known.names, record.__dict__
         if not changes.keys() <= names.keys():
-            raise TypeError(f"{type(record).__name__} has no {', '.join(changes.keys() - names.keys())}")
-        made = object.__new__(type(record))
+            raise TypeError(f"{kind.__name__} has no {', '.join(changes.keys() - names.keys())}")
+        made = object.__new__(kind)
         own = made.__dict__
         if len(state) == len(names):
             own.update(state)
         else:  # what is computed once and kept belongs to the other one
             own.update((name, state[name]) for name in names)
         own.update(changes)
+        if known.checks:
+            made.__post_init__()
         return made
 
-    def _completed(cls):
-        inherited = getattr(cls, "_names", {})
-        names, compared = dict(inherited), list(getattr(cls, "_compared", ()))
-        defaults = dict(getattr(cls, "_defaults", {}))
-        for name, kind in cls.__annotations__.items():
+    class _Record:
+        """What the methods know of a class."""
+
+        __slots__ = "checks", "cls", "compared", "defaults", "factories", "key", "names", "places", "shown"
+
+        def __init__(self, cls, above):
+            self.cls = cls
+            self.names = {} if above is None else dict(above.names)
+            self.places, self.compared, self.shown = (
+                ([], [], []) if above is None else ([*above.places], [*above.compared], [*above.shown])
+            )
+            self.defaults, self.factories = (
+                ({}, {}) if above is None else (dict(above.defaults), dict(above.factories))
+            )
+
+    def _completed(cls, frozen, eq, repr, kw_only):
+        known = _Record(cls, getattr(cls, "_record", None))
+        for name, kind in vars(cls).get("__annotations__", {}).items():
             if str(kind).startswith(("ClassVar", "typing.ClassVar")):
                 continue
-            names[name] = None
-            value, counts = cls.__dict__.get(name, field), True
+            known.names[name] = None
+            value, said = cls.__dict__.get(name, ...), _PLAIN
             if isinstance(value, field):
-                value, counts = value.default, value.compare
-                setattr(cls, name, value)
-            if value is not field:
-                defaults[name] = value
-            if counts and name not in compared:
-                compared.append(name)
-        cls._names, cls._compared, cls._defaults = names, tuple(compared), defaults
-        cls._key = staticmethod(itemgetter(*compared) if compared else len)
-        cls.__match_args__ = tuple(names)
-        for name, method in _METHODS.items():
-            if name not in cls.__dict__:
+                value, said = value.default, value
+                if value is ...:
+                    delattr(cls, name)
+                else:
+                    setattr(cls, name, value)
+            if value is not ...:
+                known.defaults[name] = value
+                known.factories.pop(name, None)
+            elif said.factory is not None:
+                known.factories[name] = said.factory
+            for several, takes_part in (
+                (known.places, not (kw_only or said.kw_only)),
+                (known.compared, said.compare),
+                (known.shown, said.repr),
+            ):
+                if takes_part and name not in several:
+                    several.append(name)
+        known.checks = hasattr(cls, "__post_init__")
+        known.key = itemgetter(*known.compared) if known.compared else len
+        cls._record, cls.__match_args__ = known, tuple(known.places)
+        cls.__dataclass_fields__, cls.__dataclass_params__ = _FIELDS, _Params(frozen)
+        methods = {"__init__": _init, "__signature__": _SIGNATURE}
+        if repr:
+            methods["__repr__"] = _repr
+        if eq:
+            methods["__eq__"] = _eq
+            methods["__hash__"] = _hash if frozen else None
+        if frozen:
+            methods["__setattr__"] = methods["__delattr__"] = _frozen
+        for name, method in methods.items():
+            if cls.__dict__.get(name) is None:  # a class with equality of its own has a hash that is None
                 setattr(cls, name, method)
         return cls
 
+    class _Signature:
+        """What a class takes, worked out for who asks."""
+
+        def __get__(self, _, cls):
+            from inspect import Parameter, Signature
+
+            known, found = cls._record, []
+            for name in (*known.places, *(name for name in known.names if name not in known.places)):
+                kind = Parameter.POSITIONAL_OR_KEYWORD if name in known.places else Parameter.KEYWORD_ONLY
+                usual = ... if name in known.factories else Parameter.empty
+                found.append(Parameter(name, kind, default=known.defaults.get(name, usual)))
+            return Signature(found)
+
+    class _Fields:
+        """The fields of a class for :mod:`dataclasses`, made for who asks."""
+
+        def __get__(self, _, cls):
+            import dataclasses
+
+            known, found = cls._record, {}
+            for name in known.names:
+                one = found[name] = dataclasses.field(
+                    repr=name in known.shown,
+                    compare=name in known.compared,
+                    kw_only=name not in known.places,
+                )
+                one.name, one._field_type = name, dataclasses._FIELD
+                one.default = known.defaults.get(name, dataclasses.MISSING)
+                one.default_factory = known.factories.get(name, dataclasses.MISSING)
+            cls.__dataclass_fields__ = found
+            return found
+
+    class _Params:
+        """What :mod:`dataclasses` asks of a class that another one inherits from."""
+
+        def __init__(self, frozen):
+            self.frozen = frozen
+
+    _SIGNATURE, _FIELDS = _Signature(), _Fields()
+
     def _init(self, *args, **given):
-        names, state = self._names, self.__dict__
+        known, state = self._record, self.__dict__
+        names, places = known.names, known.places
         if given or len(args) != len(names):
-            state.update(self._defaults)
-            listed = [*names]
-            twice = given.keys() & listed[: len(args)]
-            if len(args) > len(names) or twice or not given.keys() <= names.keys():
+            state.update(known.defaults)
+            for name, make in known.factories.items():
+                state[name] = make()
+            twice = given.keys() & places[: len(args)]
+            if len(args) > len(places) or twice or not given.keys() <= names.keys():
                 wrong = twice or given.keys() - names.keys() or f"{len(args)} values"
                 raise TypeError(f"{type(self).__name__}({', '.join(names)}) was given {wrong}")
             state.update(given)
-        state.update(zip(names, args))  # noqa: B905 - defaults are there already
+        state.update(zip(places, args))  # noqa: B905 - defaults are there already
         if len(state) < len(names):
             lacking = ", ".join(name for name in names if name not in state)
             raise TypeError(f"{type(self).__name__}() has no {lacking}")
+        if known.checks:
+            self.__post_init__()
 
     def _eq(self, other):
         if other.__class__ is not self.__class__:
             return NotImplemented
-        return self is other or self._key(self.__dict__) == self._key(other.__dict__)
+        if self is other:
+            return True
+        key = self._record.key
+        return key(self.__dict__) == key(other.__dict__)
 
     def _hash(self):
-        return hash(self._key(self.__dict__))
+        return hash(self._record.key(self.__dict__))
 
     def _repr(self):
-        words = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._names)
+        words = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._record.shown)
         return f"{type(self).__qualname__}({words})"
 
     def _frozen(self, name, value=None):
         raise AttributeError(f"a {type(self).__name__} is frozen; {name} can't be set or deleted")
 
-    _METHODS = {
-        "__init__": _init,
-        "__eq__": _eq,
-        "__hash__": _hash,
-        "__repr__": _repr,
-        "__setattr__": _frozen,
-        "__delattr__": _frozen,
-    }
 
 __all__ = ["dataclass", "field", "replace"]

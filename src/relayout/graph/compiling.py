@@ -17,7 +17,6 @@ what comes behind is computed by definitions. With open sizes all of this happen
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -39,6 +38,7 @@ from relayout.graph.passes.parts import in_parts
 from relayout.graph.passes.precision import check_precision, with_precision
 from relayout.graph.plan import Plan, check_sizes, image_format, lowerable, plan
 from relayout.graph.run import Compiled, Run
+from relayout.records import replace
 from relayout.reorder.conversion import check_threads
 from relayout.runtime.collection import paused
 from relayout.targets.processors import limited

@@ -31,7 +31,6 @@ y = Relu(x)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -40,6 +39,7 @@ from numpy.typing import NDArray
 from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError, counted
 from relayout.forking import lock, locked
+from relayout.records import dataclass, field
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +59,7 @@ from relayout.graph.planning.solving import solve
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.images import format_name
 from relayout.layout.roles import data_roles
+from relayout.records import dataclass, field, replace
 from relayout.reorder.predict import seconds_to_move
 from relayout.targets.memory import installed
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError
@@ -31,6 +30,7 @@ from relayout.graph.passes.losses import with_losses_written_out
 from relayout.graph.passes.parts import in_parts
 from relayout.graph.passes.weights import with_moving_weights
 from relayout.graph.plan import Plan, check_sizes, image_format, lowerable, plan
+from relayout.records import dataclass, replace
 from relayout.targets.processors import limited
 
 if TYPE_CHECKING:

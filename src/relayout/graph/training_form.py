@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -32,6 +31,7 @@ from relayout.graph.gradients.reverse import Writing
 from relayout.graph.graph import Graph, Node, Value, fresh
 from relayout.graph.inference import inferred
 from relayout.graph.operators.types import NUMBERS
+from relayout.records import dataclass
 
 __all__ = ["STEP", "TrainingForm", "training_form"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
+from relayout.records import dataclass
 
 __all__ = ["MatmulNBits"]
 

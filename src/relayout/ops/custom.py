@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from relayout.ops.native import Native
+from relayout.records import dataclass
 
 __all__ = ["Custom"]
 

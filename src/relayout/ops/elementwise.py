@@ -6,7 +6,6 @@ before post-ops.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, ClassVar
 
@@ -16,6 +15,7 @@ from relayout.ops.binary import defined
 from relayout.ops.expressions import Expression, Writing
 from relayout.ops.functions import Function, Reals
 from relayout.ops.operation import Operation
+from relayout.records import dataclass
 
 __all__ = ["Binary", "Eltwise", "Sum"]
 

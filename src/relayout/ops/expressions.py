@@ -38,7 +38,6 @@ bit, but for functions, which have an error of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -51,6 +50,7 @@ from relayout.ir.types import constant
 from relayout.ops import binary
 from relayout.ops.functions import Function
 from relayout.ops.post_ops import BinaryOp, PostOp
+from relayout.records import dataclass, replace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -62,7 +62,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -73,6 +72,7 @@ from relayout.errors import LayoutError, Unsupported
 from relayout.ir import math as code
 from relayout.ops import derivatives
 from relayout.ops.derivatives import Derivative
+from relayout.records import dataclass
 
 if TYPE_CHECKING:
     from relayout.ir.builder import Builder

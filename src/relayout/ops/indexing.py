@@ -26,13 +26,13 @@ relayout.errors.LayoutError: index -3 of axis 0, which has 3 elements
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from relayout.errors import LayoutError, counted
 from relayout.ops.native import Native
+from relayout.records import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,7 +11,6 @@ divided by the number of places of a window. So it is in oneDNN; ONNX has window
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from relayout.ops.expressions import Expression, Writing
 from relayout.ops.functions import Function, Reals
 from relayout.ops.operation import Operation
+from relayout.records import dataclass
 
 __all__ = ["ALGORITHMS", "LRN", "mean_around", "normalised"]
 

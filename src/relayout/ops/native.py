@@ -6,7 +6,6 @@ NumPy holds as truth values are bytes in memory, so :attr:`Native.booleans` says
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from relayout.errors import LayoutError, counted
 from relayout.layout.layout import spell_dims
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation, Spec
+from relayout.records import dataclass
 
 __all__ = ["Native"]
 

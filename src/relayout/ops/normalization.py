@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -24,6 +23,7 @@ import numpy as np
 from relayout.ops.expressions import Expression, Writing
 from relayout.ops.functions import Function, Reals
 from relayout.ops.operation import Operation
+from relayout.records import dataclass
 
 __all__ = [
     "BatchNormalization",

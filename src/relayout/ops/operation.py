@@ -33,7 +33,7 @@ array([[0.5, 0. , 1.5]])
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -43,6 +43,7 @@ from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.layout import spell_dims
 from relayout.ops.formats import overwritable
 from relayout.ops.post_ops import BinaryOp, PostOp, adds, applied, operands_of
+from relayout.records import dataclass, field
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from relayout.ops.expressions import Expression
 from relayout.ops.native import Native
+from relayout.records import dataclass
 
 __all__ = ["Pointwise"]
 

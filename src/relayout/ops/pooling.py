@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from math import prod
 
@@ -15,6 +14,7 @@ from relayout.ops.functions import Function, Reals
 from relayout.ops.operation import Operation
 from relayout.ops.reductions import REDUCTIONS
 from relayout.ops.windows import counts_of, taps_of
+from relayout.records import dataclass
 
 __all__ = ["NORMS", "REDUCED_BY", "Pooling", "Reduction", "definition", "places"]
 

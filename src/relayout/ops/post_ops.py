@@ -39,7 +39,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -51,6 +50,7 @@ from relayout.layout.layout import spell_dims
 from relayout.ops.binary import check_algorithm, defined
 from relayout.ops.formats import check_source, following
 from relayout.ops.functions import Function
+from relayout.records import dataclass, replace
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,7 +14,6 @@ So zero points, scales, bias, post-ops and the one rounding in the end are said 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -24,6 +23,7 @@ import numpy as np
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
 from relayout.ops.windows import counts_of, taps_of
+from relayout.records import dataclass
 
 __all__ = [
     *("Convolution", "Deconvolution", "Filtering", "InnerProduct", "Matmul", "SumOfProducts"),

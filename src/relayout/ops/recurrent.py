@@ -33,7 +33,6 @@ In training the ``workspace`` keeps what the backward pass needs; :class:`Worksp
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -42,6 +41,7 @@ import numpy as np
 from relayout.dtypes import dtype
 from relayout.ops.functions import Function, Reals
 from relayout.ops.operation import Operation
+from relayout.records import dataclass
 
 __all__ = [
     *("ACTIVATIONS", "ATTENTIVE", "DIRECTIONS", "GATES", "KEPT", "LINEAR", "MULTIPLIED"),

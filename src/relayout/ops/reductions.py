@@ -25,11 +25,12 @@ np.float64(5.0)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+from relayout.records import dataclass, field
 
 if TYPE_CHECKING:
     from relayout.ir.lanes import Lanes

@@ -17,7 +17,6 @@ stands for them in the place of an algorithm.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from math import prod
@@ -26,6 +25,7 @@ import numpy as np
 
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
+from relayout.records import dataclass
 
 __all__ = [
     "ALGORITHMS",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
+from relayout.records import dataclass
 
 __all__ = ["Shuffle"]
 

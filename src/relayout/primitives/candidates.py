@@ -12,10 +12,10 @@ which are measured once in a process; so those of different operations can be ad
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from relayout.layout.descriptor import MemoryDesc
+from relayout.records import dataclass, field
 
 if TYPE_CHECKING:
     from relayout.primitives.primitive import Primitive

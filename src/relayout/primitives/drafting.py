@@ -20,12 +20,12 @@ Most steps can be done in one way. Products of matrices and recurrences have sev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, TypeVar
 
 from relayout.forking import locked
 from relayout.primitives.program import Fault, Program, Step
+from relayout.records import dataclass, field
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,7 +8,6 @@ A part that already is in its place in the whole's memory is left alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from typing import ClassVar
 
@@ -21,6 +20,7 @@ from relayout.ops import pieces as ops
 from relayout.primitives.drafting import Draft, if_possible
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.program import Program
+from relayout.records import replace
 from relayout.reorder import reorder
 from relayout.reorder.arguments import check_apart
 from relayout.tensor import Tensor, allocate, located

@@ -18,7 +18,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from relayout.errors import LayoutError
 from relayout.forking import lock
 from relayout.ops.indexing import outside
+from relayout.records import dataclass, field
 from relayout.tensor import address, aligned
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ changes a bit of a result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +15,7 @@ from relayout.forking import locked
 from relayout.primitives.drafting import kernel_of
 from relayout.primitives.program import Program, Step
 from relayout.primitives.trials import Compiled, Contested
+from relayout.records import dataclass
 
 if TYPE_CHECKING:
     from relayout.kernels.recurrent.plan import Steps

@@ -20,7 +20,6 @@ its states rounded, too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -34,6 +33,7 @@ from relayout.ops.expressions import Expression
 from relayout.ops.recurrent import MULTIPLIED, Workspace
 from relayout.primitives.recurrent_layers import APART, WORD, Layers, kept, moved, part_of, places_of
 from relayout.primitives.several import Assembled, assembled
+from relayout.records import dataclass
 
 if TYPE_CHECKING:
     from relayout.kernels.conv.arithmetic import Arithmetic

@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Several
-from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from relayout.primitives.results import by_name
 from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Schedule, Segment, linked
 from relayout.primitives.storages import Item, Storage
 from relayout.primitives.values import Value, signature
+from relayout.records import dataclass, field, replace
 from relayout.reorder.arguments import Argument, bound, check_apart
 from relayout.runtime.driver import ROW, walk
 from relayout.targets.processors import limited

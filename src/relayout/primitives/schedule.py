@@ -23,7 +23,6 @@ behind it are a *segment* each.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -33,6 +32,7 @@ from relayout.primitives import images, plain
 from relayout.primitives.memory import Memory, Span, arranged
 from relayout.primitives.packing import Packing
 from relayout.primitives.storages import Item, Storage, arena_of, laid_out, note_uses, stored
+from relayout.records import dataclass
 from relayout.runtime import threads as sharing
 from relayout.runtime.driver import ROW
 from relayout.targets.processors import limited

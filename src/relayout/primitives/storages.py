@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,7 @@ from relayout.primitives.packing import Packing, rooms
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.reorder import Reorder
 from relayout.primitives.values import Node, Nodes, Value, origin
+from relayout.records import dataclass
 from relayout.reorder import reorder
 from relayout.reorder.conversion import Conversion
 from relayout.reorder.native import Native, at_hand, native

@@ -8,12 +8,12 @@ together (:class:`relayout.runtime.tuning.Trial`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relayout.forking import locked
 from relayout.primitives.program import Program
+from relayout.records import replace
 
 if TYPE_CHECKING:
     from relayout.runtime.tuning import Trial

@@ -7,7 +7,6 @@ Building (:mod:`relayout.primitives.sequence`), laying out (:mod:`relayout.primi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives.primitive import Primitive
+from relayout.records import dataclass, field
 from relayout.tensor import Tensor
 
 __all__ = ["Memories", "Node", "Nodes", "Value", "origin", "signature"]

@@ -14,7 +14,6 @@ These are nodes as all others, and have their own rules. What comes out has the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +24,7 @@ from relayout.graph.graph import Graph, Node, fresh
 from relayout.graph.operators import OPERATORS
 from relayout.graph.operators.recurrent import activations_of
 from relayout.graph.operators.recurrent_training import DIRECTIONS, RESULTS, SLOPES
+from relayout.records import dataclass
 
 __all__ = ["with_workspaces"]
 

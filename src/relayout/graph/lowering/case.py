@@ -11,7 +11,6 @@ order are equal. What is really read may be a part of something larger, in the s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -27,6 +26,7 @@ from relayout.layout import views
 from relayout.layout.dense import dense_like
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
+from relayout.records import dataclass, field
 
 __all__ = [
     "Case",

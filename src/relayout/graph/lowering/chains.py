@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.ops import formats
 from relayout.ops.functions import OF_ONNX, Function, of_onnx
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum
+from relayout.records import dataclass
 
 if TYPE_CHECKING:
     from relayout.graph.lowering.emission import Site

@@ -17,7 +17,6 @@ has just the first parts of another one, as in a DenseNet, it is the beginning o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from relayout.primitives.primitive import Primitive
 from relayout.primitives.reorder import Reorder
 from relayout.primitives.sequence import Sequence as Steps
 from relayout.primitives.values import Value, origin
+from relayout.records import dataclass, field
 
 __all__ = ["Chosen", "Site", "emitted"]
 

@@ -13,7 +13,6 @@ gates that are coupled, functions that differ from direction to direction or tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from relayout.graph.operators.recurrent import activations_of
 from relayout.layout import views
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.ops.functions import Function
+from relayout.records import dataclass
 from relayout.runtime.kept import kept
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ f32, sums above 2**24 would lose bits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from relayout.graph.lowering.chains import Step
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.ops.functions import Function
 from relayout.ops.post_ops import BinaryOp, PostOp
+from relayout.records import dataclass
 
 if TYPE_CHECKING:
     from relayout.graph.lowering.emission import Site

@@ -11,13 +11,13 @@ A way knows formats only; its :attr:`Way.make` is called with what really comes,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from relayout.graph.lowering.case import Case
 from relayout.layout.descriptor import MemoryDesc
+from relayout.records import dataclass
 from relayout.reorder.predict import seconds_to_move
 
 if TYPE_CHECKING:

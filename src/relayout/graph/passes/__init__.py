@@ -54,7 +54,6 @@ with_affine_absorbed: 2 nodes are 1
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from relayout.graph.graph import Graph, Node
@@ -74,6 +73,7 @@ from relayout.graph.passes.identities import without_identities
 from relayout.graph.passes.normalizations import with_normalizations
 from relayout.graph.passes.quantization import without_requantization
 from relayout.graph.passes.transposes import transposes_moved
+from relayout.records import dataclass
 
 __all__ = ["PASSES", "Step", "folded", "fused", "log", "optimized", "transposes_moved", "unfused"]
 

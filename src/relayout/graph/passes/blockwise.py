@@ -16,7 +16,6 @@ Where a product says that its source may be rounded to 8 bits, it says so afterw
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 import ml_dtypes
@@ -25,6 +24,7 @@ import numpy as np
 from relayout.graph.graph import Array, Graph, Node
 from relayout.graph.operators.blockwise import BLOCKWISE
 from relayout.graph.passes.rewriting import Around, attribute, rewritten, sizes
+from relayout.records import replace
 
 __all__ = ["unpermitted", "with_blockwise_products"]
 

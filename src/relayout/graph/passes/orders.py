@@ -9,13 +9,13 @@ in that order: its axes renumbered, its constants transposed. What it computes i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from relayout.graph.graph import Array, Graph, Node
 from relayout.graph.passes.rewriting import attribute
+from relayout.records import dataclass
 
 __all__ = ["Kind", "Order", "kind_of"]
 

@@ -8,7 +8,6 @@ costs is found by solving the problem once more for each conversion, so nothing 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from relayout.errors import spelled_seconds
@@ -17,6 +16,7 @@ from relayout.graph.planning.search import SAME
 from relayout.graph.planning.solution import shortened
 from relayout.graph.planning.solving import solve
 from relayout.layout.images import format_name
+from relayout.records import dataclass
 
 if TYPE_CHECKING:
     from relayout.graph.planning.solution import Conversion, Solution

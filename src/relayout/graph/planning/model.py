@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import pairwise
 from operator import or_
@@ -31,6 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from relayout.graph.planning.conversions import tree_costs
+from relayout.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -33,11 +33,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from relayout.errors import LayoutError, counted
+from relayout.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -20,12 +20,12 @@ import heapq
 import math
 import random
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from relayout.graph.planning.elimination import eliminate, joined, order
+from relayout.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

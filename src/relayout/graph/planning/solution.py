@@ -7,13 +7,13 @@ formats in which it is read. So plans of different origin can be compared.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from relayout.errors import LayoutError, counted, spelled_seconds
 from relayout.graph.planning.conversions import tree
 from relayout.graph.planning.problem import Infeasible
 from relayout.layout.images import format_name
+from relayout.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from relayout.graph.planning.baselines import greedy, uniform
@@ -13,6 +12,7 @@ from relayout.graph.planning.model import build
 from relayout.graph.planning.problem import Infeasible
 from relayout.graph.planning.search import SAME, search
 from relayout.graph.planning.solution import evaluate, listed
+from relayout.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -68,6 +68,10 @@ class AmxModel(Model):
         _, _, h, x = self.nest.dims
         return len(runs_of([i * h.src + j * x.src for i in range(rows) for j in range(columns)]))
 
+    def bound(self, threads: int) -> float:
+        """Nothing is below zero: tiles of whole rows cost the same whatever part of them is used."""
+        return 0.0
+
     def product(self, runs: int, vectors: int) -> float:
         """Cycles of the products of one piece of the channels."""
         return max(runs * vectors * PRODUCT, (runs + vectors) * LOAD, LATENCY)

@@ -13,7 +13,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
-from relayout.kernels.conv.amx_cost import AmxModel
+from relayout.forking import lock
 from relayout.kernels.conv.arithmetic import dots_of
 from relayout.kernels.conv.cost import Facts, Model, facts_of
 from relayout.kernels.conv.depthwise import Depthwise, depthwise
@@ -94,6 +94,8 @@ def cheapest(
         if best is None or cycles < best[0]:
             best = cycles, plan, None
     for model in models:
+        if best is not None and model.bound(threads) >= best[0]:
+            continue
         cycles, cut = model.least(threads)
         if best is None or cycles < best[0]:
             best = cycles, model.nest, Cut(*cut)
@@ -117,20 +119,32 @@ def _plans(
     narrow = [
         (cycles + packing, plan) for way in ways for plan, cycles in way(problem, machine, threads, facts)
     ]
-    alone: list[tuple[float, object]] = []
+    least: tuple[float, object] | None = None  # of one thread, and the order in which that adds up
     if narrow:
         size, plan = problem.src.nbytes + problem.dst.nbytes, narrow[0][1]
-        alone.append((alone_of(plan, size, 1, facts) + packing, plan.order))
+        least = alone_of(plan, size, 1, facts) + packing, plan.order
     models: list[tuple[Model, object]] = []
     for nest in chain.from_iterable(nests(one, machine, threads) for one in _ways(problem, machine)):
-        model = (AmxModel if nest.arithmetic.tiles else Model)(nest, facts)
-        if model.fits:
-            models.append((model, nest.order))
-            alone.append((model.alone(), models[-1][1]))
-    if not alone:
+        model = (_of_matrices() if nest.arithmetic.tiles else Model)(nest, facts)
+        if not model.fits:
+            continue
+        order = nest.order
+        models.append((model, order))
+        if least is None or model.bound(1) < least[0]:
+            cycles = model.alone()
+            if least is None or cycles < least[0]:
+                least = cycles, order
+    if least is None:
         return [], []
-    order = min(alone, key=itemgetter(0))[1]  # the same for all numbers of threads
+    order = least[1]  # the same for all numbers of threads
     return [one for one in narrow if one[1].order == order], [model for model, own in models if own == order]
+
+
+def _of_matrices() -> type[Model]:
+    """What tiles of AMX cost, which few processors have."""
+    with lock():
+        from relayout.kernels.conv.amx_cost import AmxModel
+    return AmxModel
 
 
 def _ways(problem: Problem, machine: Machine) -> list[Problem]:

@@ -40,6 +40,8 @@ LEAST_PIXELS = 4  # pixels of a tile whose turns do all taps of a row
 LANE_BYTES = 16  # a shuffle within a lane is one instruction; across lanes it needs a pattern in a register
 MOST_SHARES = 4096  # parts that rows are cut into: tasks for any number of threads
 FEW_CHUNKS = 4, 8, 16  # shares of the groups that are tried where weights don't fit the L2 cache
+BELOW = 1 - 1e-9  # of a bound that is added up in another order
+COUNTED = 256  # places of groups whose vectors are known
 TILES_TRIED = 2  # best shapes of tiles, each of which is combined with all cuts into tasks
 
 
@@ -144,6 +146,7 @@ class Known:
         self.costs: dict[object, list[tuple[float, Choice]]] = {}
         self.least: dict[object, tuple[float, Choice]] = {}
         self.alone: dict[object, float] = {}
+        self.pixel = -1.0
         self.best: list[Block] = []
 
 
@@ -179,6 +182,27 @@ def _shape_of(*about: Any) -> Shape:
     return Shape(geometry, arithmetic, machine, weights, packs, spread)
 
 
+_known_groups: dict[int, tuple[object, object, Counter[int], object]] = {}
+
+
+def _counted(nest: Direct) -> tuple[Counter[int], object]:
+    """How many groups have how many vectors, and all that counts of their order.
+
+    Plans of several formats share their groups, which are told by where they lie in memory: to compare
+    hundreds of places takes longer than to count them.
+    """
+    found = _known_groups.get(id(nest.places))
+    if found is None or found[0] is not nest.places or found[1] is not nest.kinds:
+        kinds = [kind.vectors for kind in nest.kinds]
+        several = [kinds[place.kind] for place in nest.places]
+        groups = Counter(several)
+        vectors = (several[0], len(several)) if len(groups) == 1 else tuple(several)
+        if len(_known_groups) >= COUNTED:
+            _known_groups.clear()
+        found = _known_groups[id(nest.places)] = nest.places, nest.kinds, groups, vectors
+    return found[2], found[3]
+
+
 class Model:
     """What a plan costs when it is cut into tiles and tasks in one way or another."""
 
@@ -190,9 +214,7 @@ class Model:
         images, planes, rows, columns = nest.dims
         self.height, self.width = rows.extent, columns.extent
         self._images = images.extent * planes.extent
-        several = [nest.kinds[place.kind].vectors for place in nest.places]
-        self.groups = Counter(several)
-        self._vectors = (several[0], len(several)) if len(self.groups) == 1 else tuple(several)
+        self.groups, self._vectors = _counted(nest)
         self._shape = shape = _shape_of(
             *(nest.geometry, nest.arithmetic, nest.machine, nest.weights_type, nest.packs, bool(nest.spread)),
             *(facts, nest.zeros),
@@ -380,6 +402,17 @@ class Model:
         if found is None:
             found = self._known.least[key] = min(self.costs(threads), key=itemgetter(0))
         return found
+
+    def bound(self, threads: int) -> float:
+        """Cycles that no way to cut the work is below: those of its tiles, if all were the best for a pixel.
+
+        It is found by what is known of tiles anyhow, and tells of most plans that they aren't the cheapest.
+        """
+        known = self._known
+        if known.pixel < 0:
+            sizes = range(1, max(block.rows * block.columns for block in self.blocks()) + 1)
+            known.pixel = min(sum(n * cycles for n, cycles in self.tile(size)) / size for size in sizes)
+        return self._images * self.height * self.width * known.pixel / threads * BELOW
 
     def alone(self) -> float:
         """Cycles of the work as one task of one thread."""

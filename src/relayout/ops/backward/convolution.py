@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from relayout.ops.functions import Reals
 from relayout.ops.products import Filtering, transposed
+from relayout.records import dataclass
 
 __all__ = ["ConvolutionBackwardData"]
 

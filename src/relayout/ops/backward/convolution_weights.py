@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from relayout.ops.functions import Reals
 from relayout.ops.products import Filtering
 from relayout.ops.windows import taps_of
+from relayout.records import dataclass
 
 __all__ = ["ConvolutionBackwardWeights", "gradient"]
 

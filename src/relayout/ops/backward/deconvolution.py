@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from relayout.ops.backward.convolution_weights import gradient
 from relayout.ops.functions import Reals
 from relayout.ops.products import Filtering, convolved
+from relayout.records import dataclass
 
 __all__ = ["DeconvolutionBackwardData", "DeconvolutionBackwardWeights"]
 

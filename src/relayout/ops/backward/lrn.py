@@ -8,13 +8,12 @@ all those whose windows it lies in, which is the window turned round::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from relayout.ops import lrn as forward
 from relayout.ops.expressions import Expression, Writing
 from relayout.ops.functions import Function, Reals
+from relayout.records import dataclass
 
 __all__ = ["LRNBackward"]
 

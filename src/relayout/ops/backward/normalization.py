@@ -13,7 +13,6 @@ Both means are there because m and v depend on x. Given statistics do not: then 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -22,6 +21,7 @@ from relayout.ops import normalization as forward
 from relayout.ops.expressions import Expression, Writing
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
+from relayout.records import dataclass
 
 __all__ = [
     "BatchNormalizationBackward",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -11,6 +10,7 @@ from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
 from relayout.ops.pooling import REDUCED_BY
 from relayout.ops.windows import taps_of
+from relayout.records import dataclass
 
 __all__ = ["PoolingBackward"]
 

@@ -31,7 +31,6 @@ where U2 meets ``r * h`` (gru) or ``r * dz2`` (linear before reset), and b3 the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,6 +38,7 @@ import numpy as np
 from relayout.ops.functions import Reals
 from relayout.ops.recurrent import LINEAR, Layers, Workspace
 from relayout.ops.slopes import slope
+from relayout.records import dataclass
 
 __all__ = ["RecurrentBackward"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from math import prod
 
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
 from relayout.ops.resampling import Matrices, combined_along, matrices, transposed
+from relayout.records import dataclass
 
 __all__ = ["ResamplingBackward"]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
 from relayout.ops.shuffle import Shuffle
+from relayout.records import dataclass
 
 __all__ = ["ShuffleBackward"]
 

@@ -8,13 +8,13 @@ The result is all it takes, and the source is none of it::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
+from relayout.records import dataclass
 
 __all__ = ["SoftmaxBackward"]
 

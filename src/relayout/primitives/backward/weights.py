@@ -12,7 +12,6 @@ writes the format that forward convolutions read fastest; anything else is reord
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -33,6 +32,7 @@ from relayout.primitives.drafting import Draft, computing_step, if_possible, joi
 from relayout.primitives.program import Program, Step
 from relayout.primitives.reduction import Reduction
 from relayout.primitives.trials import Compiled, Contested
+from relayout.records import dataclass, field
 
 if TYPE_CHECKING:
     from relayout.kernels.conv.arithmetic import Arithmetic
