@@ -26,6 +26,7 @@ from relayout.dtypes import pack
 from relayout.errors import LayoutError
 from relayout.exchange.mapped import release
 from relayout.forking import lock
+from relayout.jit.support import supported
 from relayout.layout.layout import Layout, plain
 from relayout.ops.checks import alike
 from relayout.primitives.packing import Packing, rooms
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from relayout.layout.descriptor import MemoryDesc
+    from relayout.primitives.blocking import Blocks
 
 __all__ = ["Item", "Storage", "arena_of", "laid_out", "note_uses", "room_of", "stored"]
 
@@ -49,6 +51,10 @@ ONCE = 128 << 20
 """Bytes of constants in the same formats up to which NumPy moves them. It moves 3 to 7 GB/s where rows are
 long, a kernel twice that; which is 20 milliseconds for 128 MiB, and a kernel takes 20 to 80 until it is
 compiled."""
+
+ROWS = 8 << 20
+"""Bytes of constants whose rows become blocks from which on the kernel for these is made: NumPy takes as long
+for a quarter of that where rows lie a power of two apart."""
 
 LOOKED_FOR = 1 << 20
 """Bytes of a constant from which on it is worth to look on disk for a kernel."""
@@ -269,22 +275,44 @@ def laid_out(sequence: Nodes, items: list[Item], packing: Packing) -> dict[int, 
     for number, (desc, where) in wanted.items():
         check_addresses(desc, where)
         together[sequence.constants[number].desc, desc] += desc.nbytes
+    rows = _rows_of(together)
     buffers = rooms([room_of(desc) for desc, _ in wanted.values()])
     for room, (number, (desc, where)) in zip(buffers, wanted.items(), strict=True):
         given = sequence.constants[number]
-        move = _move(given, Tensor(desc, room), where, together[given.desc, desc])
+        sides = given.desc, desc
+        move = _move(given, Tensor(desc, room), where, together[sides], rows.get(sides))
         if move is not None:
             packing.add(desc.nbytes, move)
     packing.start()
     return dict(zip(wanted, buffers, strict=True))
 
 
-def _move(given: Tensor, target: Tensor, where: str, together: int) -> Callable[[], object] | None:
+def _rows_of(together: Mapping[tuple[MemoryDesc, MemoryDesc], int]) -> dict[Any, Blocks]:
+    """The constants whose rows become blocks, by their descriptors; none where there are few of them."""
+    large = {sides for sides, size in together.items() if size >= LOOKED_FOR and sides[0] != sides[1]}
+    if not large or not supported():
+        return {}
+    with lock():
+        from relayout.primitives.blocking import blocks_of
+    made = {sides: blocks_of(*sides) for sides in large}
+    found = {sides: blocks for sides, blocks in made.items() if blocks is not None}
+    return found if sum(together[sides] for sides in found) >= ROWS else {}
+
+
+def _move(
+    given: Tensor, target: Tensor, where: str, together: int, rows: Blocks | None = None
+) -> Callable[[], object] | None:
     """What writes a tensor in the descriptor of another one, zeroed and its own; None: it is done already.
 
-    ``together`` are the bytes of all constants that are laid out in the same way.
+    ``together`` are the bytes of all constants that are laid out in the same way; ``rows`` says how it is one
+    of rows into blocks.
     """
     desc = target.desc
+    if rows is not None:
+        with lock():
+            from relayout.primitives.blocking import move_of
+        place = address(as_bytes(given.buffer)), address(target.buffer)
+        return partial(_moved, move_of(rows, *place), given)
     if given.desc.dtype != desc.dtype or desc.dtype.bits < 8 or not desc.layout.is_injective():
         _lay(given, target, where)
         release(given.buffer)

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any, Final, TypeAlias
 
@@ -35,7 +36,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.errors import LayoutError, counted
-from relayout.records import dataclass
 
 __all__ = ["OPERATORS", "Array", "Fact", "Operator", "elementwise", "operator", "same"]
 

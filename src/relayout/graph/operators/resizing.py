@@ -8,6 +8,7 @@ what becomes of neighbours that are outside (the element at the border, or none 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import floor
 from typing import Final
 
@@ -19,7 +20,6 @@ from relayout.graph.operators.registry import Array, Fact, operator
 from relayout.graph.operators.sampling import cubic
 from relayout.graph.operators.types import is_float, is_integer, narrow, wide
 from relayout.graph.operators.windows import Size
-from relayout.records import dataclass
 
 __all__: list[str] = []
 

@@ -17,6 +17,7 @@ maximum over windows is taken axis by axis, so that a 7x7 window costs 14 passes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
@@ -25,7 +26,6 @@ from numpy.lib.stride_tricks import as_strided
 
 from relayout.errors import LayoutError
 from relayout.graph.operators.registry import Array
-from relayout.records import dataclass
 
 __all__ = ["WINDOWS", "Size", "Windows", "around", "dims_of_windows", "fold", "per_axis", "slide", "spatial"]
 

@@ -119,11 +119,13 @@ def _plans(
     narrow = [
         (cycles + packing, plan) for way in ways for plan, cycles in way(problem, machine, threads, facts)
     ]
-    least: tuple[float, object] | None = None  # of one thread, and the order in which that adds up
+    least: tuple[float, tuple[object, ...]] | None = (
+        None  # of one thread, and the order in which that adds up
+    )
     if narrow:
         size, plan = problem.src.nbytes + problem.dst.nbytes, narrow[0][1]
         least = alone_of(plan, size, 1, facts) + packing, plan.order
-    models: list[tuple[Model, object]] = []
+    models: list[tuple[Model, tuple[object, ...]]] = []
     for nest in chain.from_iterable(nests(one, machine, threads) for one in _ways(problem, machine)):
         model = (_of_matrices() if nest.arithmetic.tiles else Model)(nest, facts)
         if not model.fits:
