@@ -254,9 +254,11 @@ def _ways(made: Products, machine: Machine, many: int, few: bool = False) -> Way
     spatial = len(made.weights.dims) - 2 - made.grouped
     hows = [how, *without_dots(how, made.src.dtype, made.geometry, machine, made.zeros)]
     for one in reversed(hows) if _packs_in_vain(made, hows, machine) else hows:
-        text = weights_text(made.geometry, one, machine, spatial, made.grouped)
-        packed = MemoryDesc(made.weights.dims, made.weights.dtype, text)
-        for weights, format, given in ((made.weights, "", None), (packed, text, made.weights)):
+        for packs in (False, True):  # weights as they are, or else packed in each call
+            weights, format, given = made.weights, "", None
+            if packs:
+                format = weights_text(made.geometry, one, machine, spatial, made.grouped)
+                weights, given = MemoryDesc(weights.dims, weights.dtype, format), made.weights
             sides = made.src, weights, made.dst, made.geometry
             problem = Problem(*sides, one, made.grouped, given, made.zeros)
             if few:

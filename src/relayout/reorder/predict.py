@@ -26,6 +26,7 @@ from relayout.targets.processors import caches
 __all__ = ["Prediction", "copy_seconds", "note", "seconds_to_move"]
 
 LARGEST = 1 << 25  # bytes that are copied; larger ones take proportionally longer
+MOST = LARGEST.bit_length()  # the order of as many bytes that are read and written
 ROUNDS = 5
 LEAST = 1 << 14  # bytes: below that, calling takes longer than copying
 PROVEN = 1.5  # times as fast as what is kept: more than two measurements differ
@@ -113,6 +114,8 @@ def _speed(order: int, count: int | None) -> float:
         own, last, memory = GUESSED
         size, (_, l2, l3) = 1 << order, caches()
         return USUAL * (own if size <= l2 else last if size <= derived(l2, l3).streaming else memory)
+    if order > MOST:  # what is copied is the same
+        return float(_speed(MOST, count))
     half = max(LEAST, 1 << order) // 2
     speed = 2 * half / copy_seconds(half, half, count)
     return float(2 ** (round(STEPS * log2(speed)) / STEPS))
