@@ -54,7 +54,15 @@ TAKEN_APART = [
 TAKEN_APART += [("s8", "s8", "OIhw4i24o4i", "oihw", (48, 32, 3, 3), {})]  # outputs that are no whole lines
 PUT_TOGETHER = [(source, target, two, one, dims, {}) for source, target, one, two, dims, _ in TAKEN_APART]
 PUT_TOGETHER += [("s8", "s8", "oihw", "OIhw4i16o4i", (16, 16, 5, size), {}) for size in (2, 3, 5)]
-PROBLEMS = [*BYTES_TO_FLOATS, *NARROWED, *FEW_ROWS, *WHOLE_LINES, *TAKEN_APART, *PUT_TOGETHER]
+SHORT_PLANES = [
+    ("s8", "s8", "nchw", blocked, (3, 48, *size), {})
+    for blocked in ("nChw4c", "nChw8c", "nChw16c")
+    for size in ((7, 7), (5, 7), (1, 63), (4, 8))
+]
+PROBLEMS = [*BYTES_TO_FLOATS, *NARROWED, *FEW_ROWS, *WHOLE_LINES, *TAKEN_APART, *PUT_TOGETHER, *SHORT_PLANES]
+
+
+AVX = "x86-64-v3", "znver4"
 
 
 def descriptors(source, target, one, two, dims):
@@ -92,6 +100,30 @@ def test_packed_filters_are_taken_apart_and_put_together(problems, kind):
         assert kind not in {plan.kind for plan in candidates(simplified(nest), machine("znver4"))}
         if x86("x86-64-v3")[1]:
             compare(src, dst, cpu=machine("x86-64-v3"), wish=kind)
+
+
+@pytest.mark.parametrize("number", range(len(SHORT_PLANES)))
+def test_planes_that_are_no_line_are_interleaved(number):
+    *problem, _ = SHORT_PLANES[number]
+    (nest,) = moves(*descriptors(*problem))
+    kinds = [{made.kind for made in candidates(simplified(nest), machine(cpu))} for cpu in AVX]
+    assert "interleave" in kinds[0]
+    whole = problem[-1][2:] == (4, 8) or problem[3] == "nChw16c"  # vectors of pixels, or lanes of channels
+    assert ("interleave" in kinds[1]) == whole
+
+
+@pytest.mark.parametrize(("images", "far"), [(1, False), (32, True)])
+def test_blocks_of_rows_that_are_far_ask_for_the_next_one(images, far):
+    """As a candidate everywhere with AVX2, and by estimate where tensors are larger than what is at hand."""
+    problem = "bf16", "bf16", "nChw8c", "nhwc", (images, 2048, 7, 7)
+    (nest,) = moves(*descriptors(*problem))
+    avx2, other = (candidates(simplified(nest), machine(cpu)) for cpu in AVX)
+    assert avx2[0].kind == "lines"
+    assert ("prefetched" in avx2[0].words) == far
+    assert all("prefetched" not in plan.words for plan in other)
+    wish = next(", ".join(plan.words) for plan in avx2 if plan.kind == "lines" and "prefetched" in plan.words)
+    if not far and x86("x86-64-v3")[1]:
+        compare(*descriptors(*problem), cpu=machine("x86-64-v3"), wish=wish)
 
 
 def test_nothing_outside_of_both_buffers_is_touched():

@@ -23,7 +23,7 @@ from relayout.targets.machine import LINE, Machine
 from relayout.targets.processors import caches
 
 __all__ = [
-    *("ELEMENT_CYCLES", "INSTRUCTION_CYCLES", "L2_LINE_CYCLES", "PAGE_BYTES", "PASS_CYCLES"),
+    *("ELEMENT_CYCLES", "INSTRUCTION_CYCLES", "L2_LINE_CYCLES", "NEAR", "PAGE_BYTES", "PASS_CYCLES"),
     *(
         "RUN_CYCLES",
         "SCATTERED_LINE_CYCLES",
@@ -61,7 +61,7 @@ CONVERT_CYCLES = 2.5  # cycles to convert a vector, clamp it and make it narrowe
 SPILLED = 2.0  # times as long takes a conversion amid the loads of a tile, which needs all registers
 RUN_CYCLES = 2.0  # cycles for the addresses and the branch of a loop's turn
 ELEMENT_CYCLES = 2.5  # cycles to move one element by itself
-NEAR = 4  # times the L2 cache: so much the L3 cache of a processor that jumps has at hand, asked for or not
+NEAR = 4  # times the L2 cache: so much an L3 cache that is shared has at hand, asked for or not
 PASS_CYCLES = 2.0  # cycles for a line to go through a buffer in the L1 cache, there and back
 
 

@@ -133,9 +133,11 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     )
     if inner.dst != made.total * nest.write or not few or (nest.fill and not _ends_with_zeros(made)):
         return
-    if inner.extent >= line or (_packs(nest, inner, outer) and not nest.fill):
+    short = facts.machine.is_avx2 and nest.conversion is None and not nest.fill  # where it has been measured
+    many = inner.extent >= line or (short and 2 * inner.extent >= line)
+    if many or (_packs(nest, inner, outer) and not nest.fill):
         made = made if nest.fill else read_on(made)
-        cost = _cost(nest, made.total)
+        cost = _cost(nest, made.total) * (_again(inner.extent, line) if many else 1.0)
         yield from costing(in_strips(made, inner), facts, cost)
         if not made.packs and (lines := in_lines(made)) is not made:
             yield from (

@@ -13,6 +13,7 @@ from relayout.kernels.copy.base import Kernel, Place, writes
 from relayout.kernels.copy.cost import (
     INSTRUCTION_CYCLES,
     L2_LINE_CYCLES,
+    NEAR,
     PAGE_BYTES,
     PASS_CYCLES,
     RUN_CYCLES,
@@ -104,12 +105,16 @@ class LinesPlan(RowsPlan):
     can_claim = False
     beside: Loop | None = None
     """The rows of a line of the source, each of which goes to another line; None: one row after the other."""
+    asks: bool = False
+    """Whether the rows of the next block are asked for: so many are no streams that a processor sees."""
 
     def choices(self) -> Iterator[str]:
-        """Whether whole lines are read."""
+        """Whether whole lines are read, and whether they are asked for."""
         yield from super().choices()
         if self.beside is not None:
             yield "whole lines"
+        if self.asks:
+            yield "prefetched"
 
     def completes(self, machine: Machine) -> bool:
         """That is what they are put together for."""
@@ -172,6 +177,9 @@ def _blocks(made: RowsPlan, apart: Loop, row: int, facts: Facts, cost: float) ->
             if whole is not None:  # where rows push each other out, few are better than many
                 few = BLOCK_CYCLES * log2(block / min(BLOCKS)) if lost else UNUSUAL_CYCLES
                 yield from costing(whole, facts, (cost if lost else more) + few)
+            far = one.nest.bytes > NEAR * facts.machine.l2
+            yield from costing(replace(one, asks=True), facts, more + lost + UNUSUAL_CYCLES * (not far))
+            lost += UNUSUAL_CYCLES * far
         yield from costing(one, facts, more + lost)
 
 
@@ -479,15 +487,15 @@ class Lines(Kernel):
         """The rows of one block."""
         b, loop, bits = self.b, self.plan.blocked, self.nest.write
         assert loop is not None
-        row = self.plan.rows.extent * bits // 8
-        size = max(self.machine.vector, row)
-        per = LINE // row
+        width = self.plan.rows.extent * bits // 8
+        size = max(self.machine.vector, width)
+        per = LINE // width
         first, last = self.span
 
         beside = self.plan.beside
 
         def load(at: Place) -> Value:
-            return b.load(vector(row, I8), at.src)
+            return b.load(vector(width, I8), at.src)
 
         def each(o: Value) -> list[Place]:
             at = self.moved(place, o, loop)
@@ -497,12 +505,16 @@ class Lines(Kernel):
             for at in each(o):
                 b.store(load(at), at.dst)
 
+        ahead = self.plan.block * loop.src // 8
+
         def line(o: Value) -> None:
             for at in each(o):
+                if self.plan.asks:
+                    self.prefetch(self._in_turn(at.src, width, per), ahead)
                 parts = [load(self.moved(at, k, loop)) for k in range(per)]
-                together = size // row
+                together = size // width
                 for k in range(0, per, together):
-                    self.store_raw(join_lanes(b, parts[k : k + together]), b.gep(at.dst, k * row))
+                    self.store_raw(join_lanes(b, parts[k : k + together]), b.gep(at.dst, k * width))
 
         whole = loop.extent // per * per  # blocks begin at a line, and only the last can end within one
         if whole == loop.extent:
@@ -512,6 +524,18 @@ class Lines(Kernel):
         b.when(b.icmp("slt", first, end), lambda: b.loop(first, end, per, line))
         rest = b.smax(first, whole)
         b.when(b.icmp("slt", rest, last), lambda: b.loop(rest, last, 1, one))
+
+    def _in_turn(self, first: Value, width: int, per: int) -> Value:
+        """One of the rows that make a line, so many bytes wide: another one after each, as they are read on.
+
+        So the lines of all rows are asked for once, and not for each row that they have.
+        """
+        b, loop = self.b, self.plan.blocked
+        assert loop is not None
+        if per == 1:
+            return first
+        turn = b.and_(b.lshr(b.ptrtoint(first), width.bit_length() - 1), per - 1)
+        return self.step(first, turn, loop.src)
 
     def one_block(self, loop: Loop, place: Place) -> None:
         """The loops inside; the rows of the block are the body's."""
