@@ -7,6 +7,7 @@ import json
 import pickle
 import random
 from inspect import signature
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -142,8 +143,14 @@ def test_machine_code_is_the_definition(both: Any) -> None:
 
 
 @runs_code
-@pytest.mark.parametrize(("parts", "shares"), [(1, 2), (2, 3), (3, 1), (3, 2)])
-@pytest.mark.parametrize("cell", sorted(GATES))
+@pytest.mark.parametrize(
+    ("cell", "parts", "shares"),
+    [
+        (cell, *pair)
+        for cell, pairs in zip(sorted(GATES), cycle((((1, 2), (3, 1)), ((2, 3), (3, 2)))), strict=False)
+        for pair in pairs
+    ],
+)
 def test_no_schedule_changes_a_result(
     cell: str, parts: int, shares: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,8 +165,9 @@ def test_no_schedule_changes_a_result(
 
 
 @runs_code
-@pytest.mark.parametrize("sizes", [(3, 1, 70, 272), (9, 40, 33, 80)])
-@pytest.mark.parametrize("cell", sorted(GATES))
+@pytest.mark.parametrize(
+    ("cell", "sizes"), [*zip(sorted(GATES), cycle(((3, 1, 70, 272), (9, 40, 33, 80))), strict=False)]
+)
 def test_threads_change_no_bit(
     cell: str, sizes: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -115,8 +116,7 @@ def joint(graph: Graph) -> Graph:
 
 
 @runs_code
-@pytest.mark.parametrize("units", [5, 16, 33])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "units"), [*zip(CASES, cycle((5, 16, 33)), strict=False)])
 def test_kernels_give_what_definitions_give(name: str, units: int) -> None:
     whole = joint(made(name, dtype="f4", units=units))
     arrays = [x.astype("f4") for x in inputs_of(whole, low=-1, high=1)]
