@@ -66,8 +66,8 @@ def test_what_lies_on_an_element_is_that_element() -> None:
 
 
 def test_it_is_the_kernel_that_is_meant() -> None:
-    for kind in ("bf16", "f16", "f32"):
-        made = Resampling(rl.MemoryDesc((1, 3, 20, 20), kind, "nchw"), "linear", factors=2)
+    for kind, format in (("bf16", "nchw"), ("f16", "nchw"), ("f32", "nhwc"), ("u8", "nhwc")):
+        made = Resampling(rl.MemoryDesc((1, 3, 20, 20), kind, format), "linear", factors=2.3)
         assert made.implementation == "machine code: columns, then rows, in f32"
 
 

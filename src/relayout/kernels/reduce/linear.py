@@ -108,6 +108,7 @@ def _pixels(made: Linear, block: Nest, machine: Machine) -> tuple[list[Step], bo
     """Steps along a row whose neighbours are pixels, if it has any; and whether results are in pairs."""
     each, size = block.length, made.dst.bits // 8
     few = each < LEAST_CHANNELS and made.width.dst == each * size
+    few = few and (each > 1 or made.src.bits < F32.bits)  # f32 beside f32 want no conversion: bands do better
     if not (machine.is_avx2 and few):
         return [], False
     pairs = made.dst.name == "bf16"

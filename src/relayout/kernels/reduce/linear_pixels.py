@@ -43,7 +43,7 @@ LANES = 8  # f32 of a register
 RESULTS = 2 * LANES  # of a step
 BEHIND = LANES  # f32 behind the columns that may be read
 TURNS = Turns(1, 1, 8)
-TOGETHER = 4  # rows of results, which share tables
+TOGETHER = 4  # rows of results, whose columns are made first
 ENTRY = 24  # bytes of an entry of the table of rows: two places and two weights
 F32 = dtype("f32")
 MOST_STEPS = 128  # of a row: 32 KiB of tables
@@ -96,7 +96,7 @@ def steps(columns: Sequence[Between], each: int, size: int, pairs: bool) -> list
 
 
 class Rows:
-    """Writes the loops of one block: pictures, and some rows of results at a time, which share tables.
+    """Writes the loops of one block: pictures, and some rows of results at a time: first their columns.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class Rows:
         self.into, self.out = Lanes(b, made.src, F32), Lanes(b, F32, made.dst, pairs=pairs)
         self.size = made.width.size * block.length
         self.many = min(len(made.rows), TOGETHER)
-        self.rooms = [b.alloca(4 * (self.size + BEHIND), LINE) for _ in range(self.many)]
+        self.room = b.alloca(4 * (self.size + BEHIND) * self.many, LINE)
 
     def write(self, rows: str) -> None:
         """All tasks; ``rows`` is the name of the table of rows."""
@@ -134,9 +134,18 @@ class Rows:
             for loop, k in zip(block.around, found, strict=True):
                 src, dst = b.gep(src, k, loop.src), b.gep(dst, k, loop.dst)
             first = b.smin(b.mul(group, self.many), len(made.rows) - self.many)
-            for row, room in enumerate(self.rooms):
-                self._down(src, b.gep(Value(f"@{rows}", PTR), b.add(first, row), ENTRY), room)
-            self._along(b.gep(dst, first, made.height.dst))
+            each = 4 * (self.size + BEHIND)
+
+            def down(row: Value) -> None:
+                entry = b.gep(Value(f"@{rows}", PTR), b.add(first, row), ENTRY)
+                self._down(src, entry, b.gep(self.room, row, each))
+
+            def along(row: Value) -> None:
+                to = b.gep(dst, b.add(first, row), made.height.dst)
+                self._along(to, b.gep(self.room, row, each))
+
+            b.loop(0, self.many, 1, down)
+            b.loop(0, self.many, 1, along)
 
         tasks(b, prod(loop.extent for loop in around), task)
 
@@ -154,33 +163,32 @@ class Rows:
 
         b.loop(0, self.size, lanes, some)
 
-    def _along(self, dst: Value) -> None:
-        """The rows of results."""
-        b, made = self.b, self.made
-
-        def use(skip: Operand, found: list[list[Value]], starts: list[int], many: int) -> None:
-            for several, start in zip(found, starts, strict=True):
-                for row, y in enumerate(several):
-                    at = b.gep(b.gep(dst, skip), start + row * made.height.dst)
-                    self.out.store(at, y, many)
-
-        in_steps(b, self.columns, self.steps, TURNS, self._made, use)
-
-    def _made(self, entry: Value, bases: Sequence[Operand]) -> list[Value]:
-        """The results of a step in all rows, in the order of the table."""
+    def _along(self, dst: Value, room: Value) -> None:
+        """A row of results."""
         b = self.b
-        found: list[list[Value]] = [[] for _ in self.rooms]
+
+        def make(entry: Value, bases: Sequence[Operand]) -> Value:
+            return self._made(room, entry, bases)
+
+        def use(skip: Operand, found: list[Value], starts: list[int], many: int) -> None:
+            for y, start in zip(found, starts, strict=True):
+                self.out.store(b.gep(b.gep(dst, skip), start), y, many)
+
+        in_steps(b, self.columns, self.steps, TURNS, make, use)
+
+    def _made(self, room: Value, entry: Value, bases: Sequence[Operand]) -> Value:
+        """The results of a step, in the order of the table."""
+        b, found = self.b, []
         for register in (0, 1):
             at = b.gep(entry, 128 * register)
             picks = [b.load(WORDS, b.gep(at, 32 * side), 32) for side in (0, 1)]
             first, second = (b.load(F32S, b.gep(at, 64 + 32 * side), 32) for side in (0, 1))
-            for room, several in zip(self.rooms, found, strict=True):
-                low, high = (
-                    b.call_value(F32S, PERMUTED, b.load(F32S, b.gep(room, base), 4), pick)
-                    for base, pick in zip(bases[2 * register : 2 * register + 2], picks, strict=True)
-                )
-                several.append(b.fmuladd(high, second, b.fmul(low, first)))
-        return [self._ended(join(b, several)) for several in found]
+            low, high = (
+                b.call_value(F32S, PERMUTED, b.load(F32S, b.gep(room, base), 4), pick)
+                for base, pick in zip(bases[2 * register : 2 * register + 2], picks, strict=True)
+            )
+            found.append(b.fmuladd(high, second, b.fmul(low, first)))
+        return self._ended(join(b, found))
 
     def _ended(self, y: Value) -> Value:
         for function in self.made.post_ops:

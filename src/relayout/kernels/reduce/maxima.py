@@ -19,6 +19,9 @@ two registers last.
 Rows of padding are replaced by the nearest row that is none. It is in the same window, so no maximum changes,
 and all windows have as many rows.
 
+Rows of results are written one after the other: several at once, a vector each, are no stream to a processor,
+and take twice as long where they go to memory.
+
 Traps: a window that is all padding has no such row, and is left to others. The last vector of a row steps
 back, as do the last rows of results: they are written twice, with the same elements.
 """
@@ -130,7 +133,9 @@ class Maxima:
         self.d, self.h, self.x = axes
         self.group, self.size, self.held = block.length, window.src.bits // 8, _held(window)
         self.many = _rows(window, axes, block.length)
-        self.rooms = [b.alloca(_columns(self.x, self.group) * self.held, LINE) for _ in range(self.many)]
+        self.row = _columns(self.x, self.group) * self.held  # bytes of a row of columns
+        room = b.alloca(self.many * self.row, LINE)
+        self.rooms = [b.gep(room, k * self.row) for k in range(self.many)]
 
     def write(self) -> None:
         """All tasks: some rows of results each."""
@@ -182,8 +187,15 @@ class Maxima:
         total = x.size * self.group
         lanes = min(self.v.most, 1 << (total.bit_length() - 1))
 
+        following = b.gep(
+            rows[-1], self.h.src
+        )  # what comes next, a piece for each vector: no stream to hardware
+        piece = self.many * stride * lanes * self.size
+
         def some(k: Value) -> None:
             at = b.smin(k, total - lanes)
+            for line in range(0, piece, LINE):
+                b.prefetch(b.gep(b.gep(following, at, self.many * stride * self.size), line))
             loaded = [self.v.load(b.gep(row, at, self.size), lanes) for row in rows]
             columns: list[Value] = []
             for j in range(0, self.many, 2):
@@ -212,29 +224,30 @@ class Maxima:
                 [b.load(kind, b.gep(at, tap * group * self.held), 1) for tap in range(x.kernel)]
             )
 
-        def some(k: Value) -> None:
-            at = b.smin(k, total - lanes)
-            for row, room in enumerate(self.rooms):
+        def row(number: Value) -> None:
+            room, start = b.gep(self.rooms[0], number, self.row), b.gep(dst, number, self.h.dst)
+
+            def some(k: Value) -> None:
+                at = b.smin(k, total - lanes)
                 first = b.mul(at, x.stride)
                 found = combined(room, first)
                 if picks:
                     other = combined(room, b.add(first, lanes))
                     pixels = range(0, 2 * lanes // group, 2)
                     found = b.shuffle(found, [p * group + j for p in pixels for j in range(group)], other)
-                to = b.gep(b.gep(dst, row * self.h.dst), at, self.size)
-                self.v.store(to, found)
+                self.v.store(b.gep(start, at, self.size), found)
 
-        def pixel(k: Value) -> None:
-            for row, room in enumerate(self.rooms):
+            def pixel(k: Value) -> None:
                 for skip in self._parts(lanes):
                     found = combined(room, b.add(b.mul(k, x.stride * group), skip))
-                    to = b.gep(b.gep(dst, row * self.h.dst + skip * self.size), k, x.dst)
-                    self.v.store(to, found)
+                    self.v.store(b.gep(b.gep(start, skip * self.size), k, x.dst), found)
 
-        if x.stride == 1 or picks:
-            b.loop(0, total, lanes, some)
-        else:
-            b.loop(0, x.out, 1, pixel)
+            if x.stride == 1 or picks:
+                b.loop(0, total, lanes, some)
+            else:
+                b.loop(0, x.out, 1, pixel)
+
+        b.loop(0, self.many, 1, row)
 
     def _parts(self, lanes: int) -> list[int]:
         """Where the vectors of a pixel begin."""

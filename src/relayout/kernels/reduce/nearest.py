@@ -13,6 +13,9 @@ results is made of 16 bytes at most of the source, wherever these begin. With AV
 and one ``vpshufb`` puts bytes in order, whatever the size of a pixel and the factor: the picks are a table.
 Larger pixels are moved as they are, each from the place that the table names.
 
+Rows that registers don't hold are written one after the other: what goes to memory is one stream then, and
+several short ones take twice as long.
+
 Rows that are shorter than a register are taken together, where a whole picture is one piece of memory.
 
 Traps: a lane is loaded from 16 bytes before the end of a row at most, so that nothing behind the source is
@@ -49,8 +52,7 @@ MOST_STEPS = 1024  # of a row, in registers
 MOST_LINES = 1 << 11  # rows of the source, and pixels of a row, which are entries of tables
 MOST_BLOCKS = 4  # each of which has code of its own
 HELD = 8  # registers that are stored to all rows
-WRITTEN_OUT = 16  # steps of a row in lanes, where it is known to how many rows
-LANES = Turns(HELD, HELD // 2)
+LANES = Turns(HELD, HELD // 2, 16)
 LEAST_PIXEL = 8  # bytes of a pixel that is worth being moved by itself
 ENOUGH = 1 << 12  # bytes of a task: to find where it begins takes as long as to copy some hundred
 FEW_ROWS = 4  # made of one row, which are written out
@@ -154,7 +156,7 @@ def _row(made: Nearest, block: Nest) -> _Row:
     return _Row(w.size, columns, tuple(sorted(lines, key=lambda line: line.dst)))
 
 
-def _lanes(made: Nearest, block: Nest, row: _Row, machine: Machine, turns: Turns = LANES) -> list[Step]:
+def _lanes(made: Nearest, block: Nest, row: _Row, machine: Machine) -> list[Step]:
     """The steps of a row in lanes; none where there are no such instructions, or places lie too far apart."""
     each, w = made.pixel(block), made.axes[2]
     size, out = row.size * each, len(row.places) * each
@@ -163,7 +165,7 @@ def _lanes(made: Nearest, block: Nest, row: _Row, machine: Machine, turns: Turns
     if out > MOST_STEPS * REGISTER:
         return []
     found = []
-    for first in starts(out, REGISTER, turns):
+    for first in starts(out, REGISTER, LANES):
         bases, picks = [], []
         for start in (first, first + LANE):
             places = [row.places[k // each] * each + k % each for k in range(start, min(start + LANE, out))]
@@ -203,8 +205,8 @@ class _Block:
         rows = {line.many for line in self.row.lines}
         self.known = min(rows) if len(rows) == 1 and min(rows) <= FEW_ROWS else 0
         """How many rows are made of one, where these are few and everywhere as many."""
-        self.turns = Turns(HELD, HELD // 2, WRITTEN_OUT if self.known else 0)
-        self.steps = _lanes(made, block, self.row, b.machine, self.turns)
+        self.turns = LANES
+        self.steps = _lanes(made, block, self.row, b.machine)
         self.in_lanes = bool(self.steps)
         if not self.in_lanes:
             several = max(1, HELD // len(self.run.offsets))
@@ -250,6 +252,13 @@ class _Block:
 
     def _steps(self, src: Value, dst: Value, many: Value) -> None:
         """The same, of a part of large pixels."""
+        if self.in_lanes and len(self.steps) > self.turns.held:  # one row after the other
+            self.b.loop(0, many, 1, lambda k: self._rows(src, self.b.gep(dst, k, self.made.axes[1].dst), 1))
+            return
+        self._rows(src, dst, self.known or many)
+
+    def _rows(self, src: Value, dst: Value, many: Value | int) -> None:
+        """So many rows, which are made of one."""
         b = self.b
 
         def use(first: Operand, found: list[list[Value]], begin: list[int], size: int) -> None:
@@ -260,10 +269,10 @@ class _Block:
                 for some, start in zip(found, begin, strict=True):
                     self._store(b.gep(to, start), some, size)
 
-            if not self.known:
+            if isinstance(many, Value):
                 b.loop(0, many, 1, row)
                 return
-            for k in range(self.known):
+            for k in range(many):
                 row(constant(I64, k))
 
         make = self._shuffled if self.in_lanes else self._moved
