@@ -15,6 +15,7 @@ from relayout import LayoutError, MemoryDesc
 from relayout.primitives import Convolution, InnerProduct, Matmul, Sequence
 from relayout.primitives.plain import plain, remade
 from relayout.primitives.post_ops import BinaryOp, Function, Sum
+from strategies import tried
 from test_products import DOTS, check, compiles, desc, drafting, on, problem, products, random_values
 
 machines = importlib.import_module("relayout.targets.machine")
@@ -25,7 +26,7 @@ COUNT = 25  # configurations of one test
 
 
 @compiles
-@pytest.mark.parametrize("first", range(0, 300, COUNT))
+@pytest.mark.parametrize("first", range(0, tried(300), COUNT))
 def test_bytes_are_exact(first):
     """Bit for bit the definition's; ``exactness.py`` tries as many as one likes."""
     for seed in range(first, first + COUNT):
