@@ -134,7 +134,7 @@ def backward_layers(draw: st.DrawFn, cells: tuple[str, ...] = tuple(sorted(GATES
 
 @runs_code
 @given(backward_layers())
-@examples(60)
+@examples(30)
 def test_machine_code_is_the_definition(both: Any) -> None:
     made, forward = both
     assert all(one.implementation.startswith("machine code") for one in both)

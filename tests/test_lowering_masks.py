@@ -72,9 +72,13 @@ BINARY = [
 ]
 
 
-@pytest.mark.parametrize(("operator", "kind"), BINARY)
-def test_two_operands(operator, kind):
-    for dims in ((3, 17), (17,), (3, 1), (1, 1), ()):
+REPEATED = ((3, 17), (3, 1), (), (17,), (1, 1))
+"""Dims of the second operand; each operator has every other one of them."""
+
+
+@pytest.mark.parametrize(("operator", "kind", "first"), [(*both, k % 2) for k, both in enumerate(BINARY)])
+def test_two_operands(operator, kind, first):
+    for dims in REPEATED[first::2]:
         check({"a": array((3, 17), kind), "b": array(dims, kind)}, (f"y = {operator}(a, b)", {}))
     check({"a": array((3, 1), kind), "b": array((1, 17), kind)}, (f"y = {operator}(a, b)", {}))
     number = np.full(1, 2 if kind != "?" else 1).astype(kind)

@@ -80,8 +80,8 @@ def test_maxima_are_the_definitions(made: Pooling, seed: int, strange: float) ->
 @pytest.mark.parametrize("kind", ["bf16", "u8", "f32"])
 def test_windows_of_networks(cpu: str, format: str, kind: str, monkeypatch: Any) -> None:
     if cpu != "host":
-        if not can_run(cpu):
-            pytest.skip("this processor has no AVX2")
+        if not can_run(cpu) or machine_.host().vector == machine_.machine(cpu).vector:
+            pytest.skip("this processor has no AVX2, or nothing wider")
         monkeypatch.setattr(machine_, "host", lambda: machine_.machine(cpu))
     for dims in ((1, 20, 9, 37), (2, 3, 14, 14), (1, 64, 5, 7)):
         for how in ((3, 1, 1), (3, 2, 1), (2, 2, 0), (5, 1, 2), (2, 1, 1)):

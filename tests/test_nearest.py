@@ -87,8 +87,9 @@ def test_bits_are_moved_as_the_definition_says(made, seed):
 @pytest.mark.parametrize("format", ["nchw", "nhwc", "NCHW4", "nChw8c", "nChw16c", "CHWN4"])
 def test_rows_of_all_lengths(format, kind):
     """Rows as long as a lane, a register, a turn, and one more or less; pictures that are one row."""
-    for channels, width in ((3, 1), (3, 7), (20, 15), (3, 17), (3, 65), (2, 130), (1, 700)):
-        for out in (2 * width, 2 * width + 1, 3 * width):
+    sizes = ((3, 1), (3, 7), (20, 15), (3, 17), (3, 65), (2, 130), (1, 700))
+    for number, (channels, width) in enumerate(sizes):
+        for out in (2 * width + 1, (2 + number % 2) * width):
             src = rl.MemoryDesc((1, channels, 3, width), kind, format)
             made = Resampling(src, "nearest", rl.MemoryDesc((1, channels, 7, out), kind, format))
             agrees(made, width)

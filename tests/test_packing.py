@@ -179,7 +179,7 @@ def test_short_rows_of_many_planes_print_as_such():
 
 
 @pytest.mark.parametrize(
-    ("cpu", "last", "asks"), [("znver4", "words", False), ("x86-64-v3", "transpose", True)]
+    ("cpu", "last", "asks"), [("znver4", "words", False), ("x86-64-v3", "together", True)]
 )
 def test_weights_are_converted_in_whole_runs(cpu, last, asks):
     """The taps of all inputs of an output are one run, with one scale; a buffer fits the first cache."""

@@ -119,11 +119,11 @@ def test_every_other_pixel_of_windows_of_any_size(format: str, kind: str, width:
     data = np.random.default_rng(width).integers(0, 100, (1, 8, 7, width))
     x = rl.tensor(data, format, kind)
     for size in range(2, min(7, width)):
-        for padding in (0, 1):
-            made = Pooling(x.desc, "max", size, 2, padding)
-            assert same(made(x).numpy(), made.reference(x))
-            made = Pooling(x.desc, "average_exclude_padding", size, 2, padding)
-            whole = made.reference(x)
-            wanted = np.rint(whole) if kind == "u8" else whole
-            far = {"f32": 1e-5, "bf16": 2.0**-8, "u8": 0.0}[kind]
-            np.testing.assert_allclose(np.asarray(made(x).numpy(), np.float64), wanted, far)
+        padding = (size + width // 7) % 2
+        made = Pooling(x.desc, "max", size, 2, padding)
+        assert same(made(x).numpy(), made.reference(x))
+        made = Pooling(x.desc, "average_exclude_padding", size, 2, padding)
+        whole = made.reference(x)
+        wanted = np.rint(whole) if kind == "u8" else whole
+        far = {"f32": 1e-5, "bf16": 2.0**-8, "u8": 0.0}[kind]
+        np.testing.assert_allclose(np.asarray(made(x).numpy(), np.float64), wanted, far)

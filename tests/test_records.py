@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import sys
 from typing import Any, ClassVar
 
 import pytest
@@ -109,6 +110,21 @@ def test_a_dataclass_may_inherit_from_a_record() -> None:
     made = Mine(1)
     assert (made.first, made.second, made.third) == (1, "two", 3)
     assert records.replace(made, third=4) == Mine(1, third=4) != made
+
+
+def test_a_class_that_only_has_another_name_is_a_record_too() -> None:
+    """It needs nothing of ``dataclasses``, which a process that reorders does not load."""
+
+    class Mine(OURS[0]):  # type: ignore[misc,valid-type]
+        pass
+
+    assert dataclasses.fields(Mine)[0].name == "first"
+    assert "__dataclass_fields__" not in vars(Mine)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(sys.modules, "dataclasses")
+        made = records.replace(Mine(1), first=2)
+    assert type(made) is Mine
+    assert made == Mine(2)
 
 
 def test_factories_make_one_for_each() -> None:

@@ -56,7 +56,7 @@ else:
         """The same with other values of some fields; data that :mod:`dataclasses` has made goes there."""
         kind = type(record)
         known = getattr(kind, "_record", None)
-        if known is None or known.cls is not kind:
+        if known is None or (known.cls is not kind and _has_fields_of_others(kind, known.cls)):
             return sys.modules["dataclasses"].replace(record, **changes)
         names, state = known.names, record.__dict__
         if not changes.keys() <= names.keys():
@@ -71,6 +71,11 @@ else:
         if known.checks:
             made.__post_init__()
         return made
+
+    def _has_fields_of_others(cls, record):
+        """Whether a class that inherits from a record is one of :mod:`dataclasses`, not only another name."""
+        between = cls.__mro__[: cls.__mro__.index(record)]
+        return any("__dataclass_fields__" in vars(one) for one in between)
 
     class _Record:
         """What the methods know of a class."""
@@ -158,7 +163,7 @@ else:
                 one.name, one._field_type = name, dataclasses._FIELD
                 one.default = known.defaults.get(name, dataclasses.MISSING)
                 one.default_factory = known.factories.get(name, dataclasses.MISSING)
-            cls.__dataclass_fields__ = found
+            known.cls.__dataclass_fields__ = found
             return found
 
     class _Params:
