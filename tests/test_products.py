@@ -453,14 +453,14 @@ def by_every_candidate(made, arrays=None):
 @compiles
 @pytest.mark.parametrize("cpu", HERE)
 def test_every_schedule_gives_the_same_bits(cpu):
-    several = 0
+    several, half = 0, variety()[HERE.index(cpu) % 2 :: 2]
     with on(cpu):
-        for made in variety():
+        for made in half:
             first, *others = by_every_candidate(made)
             several += len(others)
             for one in others:
                 np.testing.assert_array_equal(one, first)
-    assert several > 2 * len(variety())
+    assert several > 2 * len(half)
 
 
 @compiles

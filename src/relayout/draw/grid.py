@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice, product
+from itertools import islice
 from math import prod
 from typing import Final
 
@@ -153,7 +153,7 @@ class _Grid:
             row.append(f"{self.marks.line} ")
         row.append(self.captions[1].rjust(self.caption_width), FADED)
         moving = [d for d, _ in self.across]
-        for across in islice(product(*(range(d.extent) for d in moving)), self.shown):
+        for across in islice(every_index([d.extent for d in moving]), self.shown):
             known = {**fixed, **dict(zip(moving, across, strict=True))}
             place = place_at(self.layout, self.all_digits, tuple(known.get(d, 0) for d in self.all_digits))
             if place is None:
