@@ -174,10 +174,13 @@ def _missing(results: Sequence[dict[str, Any]]) -> Iterator[str]:
             if names:
                 count = f"{len(names)} of {len(NETWORKS)} networks missing"
                 yield f"{_spelled((batch, threads))}: {count}{among}."
+    absent = [name for name in CONTESTANTS if all(name not in one["seconds"] for one in results)]
+    if absent:
+        yield f"Without {', '.join(absent)}."
     partly = [
         f"{_short(one['network'])} ({_spelled((one['batch'], one['threads']))}): {', '.join(lacking)}"
         for one in results
-        if (lacking := [name for name in CONTESTANTS if name not in one["seconds"]])
+        if (lacking := [name for name in CONTESTANTS if name not in (*one["seconds"], *absent)])
     ]
     if partly:
         told = "; ".join(partly[:TOLD]) + "; ..." * (len(partly) > TOLD)
