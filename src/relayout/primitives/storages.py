@@ -18,7 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from relayout.layout.descriptor import MemoryDesc
-    from relayout.primitives.blocking import Blocks
 
 __all__ = ["Item", "Storage", "arena_of", "laid_out", "note_uses", "room_of", "stored"]
 
@@ -51,6 +50,9 @@ ONCE = 128 << 20
 """Bytes of constants in the same formats up to which NumPy moves them. It moves 3 to 7 GB/s where rows are
 long, a kernel twice that; which is 20 milliseconds for 128 MiB, and a kernel takes 20 to 80 until it is
 compiled."""
+
+_Mover: TypeAlias = "Callable[[int, int], Callable[[], object]]"
+"""Of two addresses what moves from one to the other."""
 
 ROWS = 8 << 20
 """Bytes of constants whose rows become blocks from which on the kernel for these is made: NumPy takes as long
@@ -287,32 +289,31 @@ def laid_out(sequence: Nodes, items: list[Item], packing: Packing) -> dict[int, 
     return dict(zip(wanted, buffers, strict=True))
 
 
-def _rows_of(together: Mapping[tuple[MemoryDesc, MemoryDesc], int]) -> dict[Any, Blocks]:
-    """The constants whose rows become blocks, by their descriptors; none where there are few of them."""
+def _rows_of(together: Mapping[tuple[MemoryDesc, MemoryDesc], int]) -> dict[Any, _Mover]:
+    """What moves constants whose rows become blocks, by their descriptors; none where these are few."""
     large = {sides for sides, size in together.items() if size >= LOOKED_FOR and sides[0] != sides[1]}
     if not large or not supported():
         return {}
     with lock():
-        from relayout.primitives.blocking import blocks_of
+        from relayout.primitives.blocking import blocks_of, move_of
     made = {sides: blocks_of(*sides) for sides in large}
-    found = {sides: blocks for sides, blocks in made.items() if blocks is not None}
+    found: dict[Any, _Mover] = {
+        sides: partial(move_of, blocks) for sides, blocks in made.items() if blocks is not None
+    }
     return found if sum(together[sides] for sides in found) >= ROWS else {}
 
 
 def _move(
-    given: Tensor, target: Tensor, where: str, together: int, rows: Blocks | None = None
+    given: Tensor, target: Tensor, where: str, together: int, rows: _Mover | None = None
 ) -> Callable[[], object] | None:
     """What writes a tensor in the descriptor of another one, zeroed and its own; None: it is done already.
 
-    ``together`` are the bytes of all constants that are laid out in the same way; ``rows`` says how it is one
-    of rows into blocks.
+    ``together`` are the bytes of all constants that are laid out in the same way; ``rows`` makes what
+    moves it, where that is rows into blocks.
     """
     desc = target.desc
     if rows is not None:
-        with lock():
-            from relayout.primitives.blocking import move_of
-        place = address(as_bytes(given.buffer)), address(target.buffer)
-        return partial(_moved, move_of(rows, *place), given)
+        return partial(_moved, rows(address(as_bytes(given.buffer)), address(target.buffer)), given)
     if given.desc.dtype != desc.dtype or desc.dtype.bits < 8 or not desc.layout.is_injective():
         _lay(given, target, where)
         release(given.buffer)

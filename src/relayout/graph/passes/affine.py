@@ -13,21 +13,15 @@ New constants are computed in f64 and rounded once. A BatchNormalization behind 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from relayout.graph.graph import Array, Graph, Node
 from relayout.graph.passes.rewriting import Around, attribute, rewritten
-from relayout.tensor import on_large_pages
 
 __all__ = ["with_affine_absorbed"]
-
-LINE: Final = 64
-"""Bytes of which an array begins at a multiple."""
 
 Arrays: TypeAlias = "Mapping[int, Array]"
 
@@ -45,43 +39,7 @@ def with_affine_absorbed(graph: Graph) -> Graph:
     y = Conv(x, y/constant)
     -> y [2. 3.]
     """
-    with _making():
-        return rewritten(graph, _absorbed, _behind_bias, _gemm)
-
-
-SMALL: Final = 1 << 14
-"""Bytes below which an array has memory of its own."""
-
-ROOM: Final = 16 << 20
-"""Bytes that are asked for at once. New weights live until they are packed, and together they are as large as
-the network: the system takes a third of the time to give so much memory in large pages."""
-
-
-class _Rooms:
-    """Memory for new weights, side by side."""
-
-    def __init__(self) -> None:
-        self._left = np.empty(0, np.uint8)
-
-    def like(self, weights: Array) -> Array:
-        """An array of the same dims and data type."""
-        size = -(-weights.nbytes // LINE) * LINE
-        if size > len(self._left):
-            self._left = on_large_pages([max(size, ROOM)])[0]
-        taken, self._left = self._left[: weights.nbytes], self._left[size:]
-        return taken.view(weights.dtype).reshape(weights.shape)
-
-
-_rooms: ContextVar[_Rooms | None] = ContextVar("relayout_weights", default=None)
-
-
-@contextmanager
-def _making() -> Iterator[None]:
-    mark = _rooms.set(_Rooms())
-    try:
-        yield
-    finally:
-        _rooms.reset(mark)
+    return rewritten(graph, _absorbed, _behind_bias, _gemm)
 
 
 def _absorbed(node: Node, around: Around) -> tuple[Node, ...] | None:
@@ -167,11 +125,7 @@ def _constants(
 
 def _scaled(weights: Array, factor: Array) -> Array:
     """Weights by factors in double precision, rounded once: in one pass, without copies in between."""
-    rooms = _rooms.get()
-    if rooms is not None and weights.nbytes >= SMALL and weights.flags.c_contiguous:
-        made = rooms.like(weights)
-    else:
-        made = np.empty_like(weights)
+    made = np.empty_like(weights)
     with np.errstate(over="ignore", invalid="ignore"):  # :func:`_fits` looks at what comes out
         np.multiply(weights, factor, out=made, casting="same_kind")
     return made

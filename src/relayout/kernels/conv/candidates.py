@@ -119,9 +119,8 @@ def _plans(
     narrow = [
         (cycles + packing, plan) for way in ways for plan, cycles in way(problem, machine, threads, facts)
     ]
-    least: tuple[float, tuple[object, ...]] | None = (
-        None  # of one thread, and the order in which that adds up
-    )
+    # Cycles of one thread, and the order in which that adds up.
+    least: tuple[float, tuple[object, ...]] | None = None
     if narrow:
         size, plan = problem.src.nbytes + problem.dst.nbytes, narrow[0][1]
         least = alone_of(plan, size, 1, facts) + packing, plan.order

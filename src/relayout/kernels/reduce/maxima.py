@@ -187,9 +187,7 @@ class Maxima:
         total = x.size * self.group
         lanes = min(self.v.most, 1 << (total.bit_length() - 1))
 
-        following = b.gep(
-            rows[-1], self.h.src
-        )  # what comes next, a piece for each vector: no stream to hardware
+        following = b.gep(rows[-1], self.h.src)  # a piece for each vector: no stream to hardware
         piece = self.many * stride * lanes * self.size
 
         def some(k: Value) -> None:
