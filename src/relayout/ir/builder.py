@@ -494,6 +494,15 @@ class Function(Builder):
         return "\n".join([f"{self._head} {{", "entry:", self.body(), "  ret void", "}\n"])
 
 
+def numbers_of(data: bytes) -> list[int]:
+    """Bytes as the numbers of a :func:`table`, eight for each.
+
+    >>> numbers_of(bytes(range(1, 9)) + bytes([255] * 8))
+    [578437695752307201, -1]
+    """
+    return [int.from_bytes(data[k : k + 8], "little", signed=True) for k in range(0, len(data), 8)]
+
+
 def table(name: str, numbers: Sequence[int]) -> str:
     """The text of a constant ``@name``: i64 numbers, one after the other.
 

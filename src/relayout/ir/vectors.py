@@ -25,6 +25,7 @@ __all__ = [
     "join_lanes",
     "load_pieces",
     "paired",
+    "picked_in_lanes",
     "pieces_of",
     "reduce",
     "runs",
@@ -40,6 +41,14 @@ class Piece(NamedTuple):
     lane: int
     lanes: int
     offset: int
+
+
+def picked_in_lanes(b: Builder, x: Value, picks: Value) -> Value:
+    """Bytes in another order within lanes of 16, by AVX2's ``vpshufb``; 0 where a pick has its highest bit.
+
+    Picks that are no constants keep LLVM from looking for other instructions.
+    """
+    return b.call_value(x.type, "llvm.x86.avx2.pshuf.b", x, picks)
 
 
 def paired(given: Sequence[Part], both: Callable[[Part, Part], Part]) -> Part:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from relayout.ir.builder import table
+from relayout.ir.builder import numbers_of, table
 from relayout.ir.types import PTR, Value
+from relayout.ir.vectors import picked_in_lanes
 from relayout.kernels.copy.base import Kernel
 from relayout.kernels.copy.plan import LANE_BITS
 
@@ -29,13 +30,12 @@ class Picking(Kernel):
 
     def write_down(self) -> None:
         """Write the table: to be called at the end of the body."""
-        words = [whole[at : at + 8] for whole in self.picks for at in range(0, len(whole), 8)]
         name = self.picks_at.removeprefix("@")
-        self.routines[name] = table(name, [int.from_bytes(word, "little") for word in words])
+        self.routines[name] = table(name, numbers_of(b"".join(self.picks)))
 
     def picked(self, x: Value, given: Mapping[int, int]) -> Value:
         """Bytes of every lane: where each one goes, and where it comes from; all others are zero."""
         lane = bytes(given.get(at, ZERO) for at in range(LANE))
         number = self.picks.setdefault(lane * (x.type.bytes // LANE), len(self.picks))
         picks = self.b.load(x.type, self.b.gep(self.picks_at, number * x.type.bytes), x.type.bytes)
-        return self.b.call_value(x.type, "llvm.x86.avx2.pshuf.b", x, picks)
+        return picked_in_lanes(self.b, x, picks)

@@ -33,7 +33,7 @@ from typing import NamedTuple, TypeAlias
 from relayout.ir.builder import Builder, Function
 from relayout.ir.kernel import share, streaming
 from relayout.ir.types import I8, Value, constant, vector
-from relayout.ir.vectors import runs
+from relayout.ir.vectors import picked_in_lanes, runs
 from relayout.targets.machine import LINE, Machine
 
 __all__ = [
@@ -55,7 +55,6 @@ LEAST = 4 * TABLE  # bytes from which on a table is worth making
 TOGETHER = 4  # registers of one turn
 ROW = 16  # bytes that vpshufb looks up
 PERMUTED = "llvm.x86.avx512.vpermi2var.qi.512"
-SHUFFLED = "llvm.x86.avx2.pshuf.b"
 
 Turn: TypeAlias = Callable[[Value, Value, int], None]
 
@@ -179,7 +178,7 @@ def _by_rows(b: Builder, table: Value, given: list[Value]) -> list[Value]:
             row = b.shuffle(row, [*range(ROW)] * (kind.count // ROW))
             if first > half:
                 left = [b.intrinsic("ssub.sat", x, constant(kind, ROW)) for x in left]
-            picked = [b.call_value(kind, SHUFFLED, row, x) for x in left]
+            picked = [picked_in_lanes(b, row, x) for x in left]
             out = [b.xor(x, y) for x, y in zip(out, picked, strict=True)] if out else picked
     return out
 

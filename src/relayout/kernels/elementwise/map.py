@@ -33,7 +33,7 @@ from math import lcm, prod
 from typing import NamedTuple
 
 from relayout.dtypes import DType
-from relayout.ir.builder import Function, table
+from relayout.ir.builder import Function, numbers_of, table
 from relayout.ir.kernel import digits, kernel, share
 from relayout.ir.kinds import KINDS
 from relayout.ir.registers import loaded, stored
@@ -92,8 +92,7 @@ def module(
             looks_up = looks_up or made.byte is not None
     texts.append(_entry(runs, streamed, len(operands), len(results) - 1, machine))
     if looks_up:
-        words = [bytes(range(k, k + 8)) for k in range(0, TABLE, 8)]
-        texts.append(table(BYTES, [int.from_bytes(word, "little", signed=True) for word in words]))
+        texts.append(table(BYTES, numbers_of(bytes(range(TABLE)))))
     return "\n".join(texts)
 
 

@@ -2,6 +2,7 @@
 
 ====================  ======================================================================================
 ``space``             the nests that source, destination and other operands share
+``blocks``            the tasks that images and channels are, or parts of them
 ``window``            pooling, and reductions along whole axes
 ``carried``           largest elements of windows that overlap, of which columns are combined once
 ``maxima``            largest elements where pixels are neighbours: down the columns, then along the row

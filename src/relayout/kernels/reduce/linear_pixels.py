@@ -21,17 +21,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from math import prod
 from typing import TYPE_CHECKING
 
 from relayout.dtypes import dtype
 from relayout.ir.builder import Function, Operand
-from relayout.ir.kernel import digits, tasks
 from relayout.ir.lanes import Lanes
 from relayout.ir.types import FLOAT, I32, I64, PTR, Value, vector
 from relayout.ir.vectors import join
+from relayout.kernels.reduce.blocks import in_tasks
 from relayout.kernels.reduce.steps import Step, Turns, in_steps, starts
-from relayout.loops.nest import Loop, Nest
+from relayout.loops.nest import Nest
 from relayout.targets.machine import LINE
 
 if TYPE_CHECKING:
@@ -126,13 +125,8 @@ class Rows:
     def write(self, rows: str) -> None:
         """All tasks; ``rows`` is the name of the table of rows."""
         b, made, block = self.b, self.made, self.block
-        around = [*block.around, Loop(-(-len(made.rows) // self.many), (0, 0))]
 
-        def task(number: Value) -> None:
-            src, dst = (b.gep(at, start) for at, start in zip(b.arguments[:2], block.starts, strict=True))
-            *found, group = digits(b, number, [loop.extent for loop in around])
-            for loop, k in zip(block.around, found, strict=True):
-                src, dst = b.gep(src, k, loop.src), b.gep(dst, k, loop.dst)
+        def task(src: Value, dst: Value, group: Value) -> None:
             first = b.smin(b.mul(group, self.many), len(made.rows) - self.many)
             each = 4 * (self.size + BEHIND)
 
@@ -147,7 +141,7 @@ class Rows:
             b.loop(0, self.many, 1, down)
             b.loop(0, self.many, 1, along)
 
-        tasks(b, prod(loop.extent for loop in around), task)
+        in_tasks(b, block.starts, block.around, task, -(-len(made.rows) // self.many))
 
     def _down(self, src: Value, entry: Value, room: Value) -> None:
         """The columns of a row of results, which an entry of a table says."""

@@ -29,13 +29,12 @@ back, as do the last rows of results: they are written twice, with the same elem
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import TYPE_CHECKING
 
 from relayout.ir.builder import Function, Operand
-from relayout.ir.kernel import digits, tasks
 from relayout.ir.lanes import Lanes
 from relayout.ir.types import Value, vector
+from relayout.kernels.reduce.blocks import in_tasks
 from relayout.loops.nest import Loop, Nest
 from relayout.ops.reductions import REDUCTIONS
 from relayout.targets.machine import LINE, Machine
@@ -141,19 +140,14 @@ class Maxima:
         """All tasks: some rows of results each."""
         b, block, d, h = self.b, self.block, self.d, self.h
         self._padded()
-        groups = -(-h.out // self.many)
-        around = [*block.around, Loop(d.out, (d.stride * d.src, d.dst)), Loop(groups, (0, 0))]
+        around = [*block.around, Loop(d.out, (d.stride * d.src, d.dst))]
 
-        def task(number: Value) -> None:
-            src, dst = (b.gep(at, start) for at, start in zip(b.arguments[:2], block.starts, strict=True))
-            *found, group = digits(b, number, [loop.extent for loop in around])
-            for loop, k in zip(around[:-1], found, strict=True):
-                src, dst = b.gep(src, k, loop.src), b.gep(dst, k, loop.dst)
+        def task(src: Value, dst: Value, group: Value) -> None:
             first = b.smin(b.mul(group, self.many), h.out - self.many)
             self._down(self._sources(src, first))
             self._along(b.gep(dst, first, h.dst))
 
-        tasks(b, prod(loop.extent for loop in around), task)
+        in_tasks(b, block.starts, around, task, -(-h.out // self.many))
 
     def _padded(self) -> None:
         """What is no element in rows of columns: the same for all of them, so it is written once."""

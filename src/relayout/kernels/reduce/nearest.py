@@ -27,18 +27,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from math import prod
 from typing import NamedTuple
 
 from relayout.ir.builder import Function, Operand, table
-from relayout.ir.kernel import digits, kernel, tasks
+from relayout.ir.kernel import kernel
 from relayout.ir.types import I8, I64, PTR, Value, constant, vector
-from relayout.ir.vectors import join_lanes, pieces_of, store_pieces
+from relayout.ir.vectors import join_lanes, picked_in_lanes, pieces_of, store_pieces
+from relayout.kernels.reduce.blocks import in_tasks
 from relayout.kernels.reduce.space import cover, last_axes
 from relayout.kernels.reduce.steps import Step, Turns, in_steps, starts, steps_table
 from relayout.kernels.reduce.window import Axis
 from relayout.layout.descriptor import MemoryDesc
-from relayout.loops.nest import Loop, Nest
+from relayout.loops.nest import Nest
 from relayout.records import dataclass
 from relayout.targets.machine import Machine
 
@@ -56,7 +56,6 @@ LANES = Turns(HELD, HELD // 2, 16)
 LEAST_PIXEL = 8  # bytes of a pixel that is worth being moved by itself
 ENOUGH = 1 << 12  # bytes of a task: to find where it begins takes as long as to copy some hundred
 FEW_ROWS = 4  # made of one row, which are written out
-SHUFFLED = "llvm.x86.avx2.pshuf.b"
 
 
 @dataclass(frozen=True)
@@ -222,17 +221,12 @@ class _Block:
         b, block, lines = self.b, self.block, self.row.lines
         rows = sum(line.many for line in lines) * len(self.row.places) * self.made.pixel(block)
         group = max(1, min(len(lines), ENOUGH * len(lines) // rows))
-        around = [*block.around, Loop(-(-len(lines) // group), (0, 0))]
 
-        def task(number: Value) -> None:
-            src, dst = (b.gep(at, start) for at, start in zip(b.arguments[:2], block.starts, strict=True))
-            *found, mine = digits(b, number, [loop.extent for loop in around])
-            for loop, k in zip(block.around, found, strict=True):
-                src, dst = b.gep(src, k, loop.src), b.gep(dst, k, loop.dst)
+        def task(src: Value, dst: Value, mine: Value) -> None:
             first = b.mul(mine, group)
             b.loop(first, b.smin(b.add(first, group), len(lines)), 1, lambda k: self._line(src, dst, k))
 
-        tasks(b, prod(loop.extent for loop in around), task)
+        in_tasks(b, block.starts, block.around, task, -(-len(lines) // group))
 
     def _line(self, src: Value, dst: Value, number: Value) -> None:
         """All rows of results that are made of one row."""
@@ -282,9 +276,9 @@ class _Block:
 
     def _shuffled(self, src: Value, entry: Value, bases: Sequence[Operand]) -> list[Value]:
         """A register of results."""
-        b, kind = self.b, vector(REGISTER, I8)
+        b = self.b
         lanes = [b.load(vector(LANE, I8), b.gep(src, base), 1) for base in bases]
-        return [b.call_value(kind, SHUFFLED, join_lanes(b, lanes), b.load(kind, entry, REGISTER))]
+        return [picked_in_lanes(b, join_lanes(b, lanes), b.load(vector(REGISTER, I8), entry, REGISTER))]
 
     def _moved(self, src: Value, entry: Value, bases: Sequence[Operand]) -> list[Value]:
         """A pixel, or a part of it."""

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from math import prod
 
-from relayout.ir.builder import Function, table
-from relayout.ir.kernel import digits, kernel, tasks
+from relayout.ir.builder import Function, numbers_of, table
+from relayout.ir.kernel import kernel
 from relayout.ir.types import I1, I32, PTR, Value, constant, vector
 from relayout.ir.vectors import pieces_of, store_pieces
 from relayout.kernels.reduce import planes, sliding
+from relayout.kernels.reduce.blocks import in_tasks
 from relayout.kernels.reduce.rounding import nearest, rounded
 from relayout.kernels.reduce.separable import Separable
 from relayout.kernels.reduce.sliding import BYTES, LANES, WORDS, Sums
@@ -138,31 +138,23 @@ class _Block(sliding.Block):
                     sum(1 << k for k, place in enumerate(places[parity::2]) if 0 <= place % row + d < row)
                     for parity in (0, 1)
                 )
-                bytes_ = b"".join(mask.to_bytes(4, "little") for mask in masks)
-                numbers.append(int.from_bytes(bytes_, "little", signed=True))
+                numbers += numbers_of(b"".join(mask.to_bytes(4, "little") for mask in masks))
             numbers += [0] * (self.masks // 8 - len(picture.distances))
             if self.several:
                 by = [nearest(self.divisors[min(place, picture.size - 1)]) for place in places]
                 for parity, k in ((0, 0), (0, 1), (1, 0), (1, 1)):
                     words = [one[k] for one in by[parity::2] if one is not None]
-                    bytes_ = b"".join(word.to_bytes(2, "little") for word in words)
-                    numbers += [
-                        int.from_bytes(bytes_[at : at + 8], "little", signed=True) for at in range(0, LINE, 8)
-                    ]
+                    numbers += numbers_of(b"".join(word.to_bytes(2, "little") for word in words))
         return table(self.name, numbers)
 
     def write(self) -> None:
         """All tasks: pictures."""
         b, block = self.b, self.block
 
-        def task(number: Value) -> None:
-            src, dst = (b.gep(at, start) for at, start in zip(b.arguments[:2], block.starts, strict=True))
-            found = digits(b, number, [loop.extent for loop in block.around])
-            for loop, k in zip(block.around, found, strict=True):
-                src, dst = b.gep(src, k, loop.src), b.gep(dst, k, loop.dst)
+        def task(src: Value, dst: Value) -> None:
             self._slide([b.gep(src, offset) for offset in self.picture.down], dst)
 
-        tasks(b, prod(loop.extent for loop in block.around), task)
+        in_tasks(b, block.starts, block.around, task)
 
     def _words(self, at: Value, tap: int, number: Value) -> Value:
         """A register of a row of the columns: of one that reaches beyond the picture what is inside."""

@@ -24,18 +24,18 @@ its end: the last ones of the source are copied first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Generic, TypeVar
 
 from relayout.ir.builder import Function, Operand, table
 from relayout.ir.dots import byte_products
-from relayout.ir.kernel import digits, kernel, tasks
+from relayout.ir.kernel import kernel
 from relayout.ir.types import I8, I16, I32, I64, PTR, Value, constant, poison, vector
 from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
+from relayout.kernels.reduce.blocks import in_tasks
 from relayout.kernels.reduce.rounding import divided, divisor
 from relayout.kernels.reduce.separable import MOST_BLOCKS, Separable
 from relayout.kernels.reduce.steps import Step, Turns, in_steps, steps_table
-from relayout.loops.nest import Loop, Nest
+from relayout.loops.nest import Nest
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["ENTRY", "Pictures", "module", "suits", "tables", "weighs"]
@@ -192,18 +192,13 @@ class Pictures(Generic[Sums]):
     def write(self, pairs: int) -> None:
         """All tasks: the results between some pairs of rows."""
         b, block = self.b, self.block
-        around = [*block.around, Loop(-(-pairs // PAIRS_OF_ROWS), (0, 0))]
 
-        def task(number: Value) -> None:
-            src, dst = (b.gep(at, start) for at, start in zip(b.arguments[:2], block.starts, strict=True))
-            *found, group = digits(b, number, [loop.extent for loop in around])
-            for loop, k in zip(block.around, found, strict=True):
-                src, dst = b.gep(src, k, loop.src), b.gep(dst, k, loop.dst)
+        def task(src: Value, dst: Value, group: Value) -> None:
             first = b.mul(group, PAIRS_OF_ROWS)
             end = b.smin(b.add(first, PAIRS_OF_ROWS), pairs)
             b.loop(first, end, 1, lambda pair: self._between(src, dst, pair))
 
-        tasks(b, prod(loop.extent for loop in around), task)
+        in_tasks(b, block.starts, block.around, task, -(-pairs // PAIRS_OF_ROWS))
 
     def _between(self, src: Value, dst: Value, pair: Value) -> None:
         """The results between two rows of the source."""

@@ -24,7 +24,7 @@ from relayout.ir.builder import Operand
 from relayout.ir.dots import byte_products
 from relayout.ir.kernel import kernel
 from relayout.ir.types import I8, I16, Value, vector
-from relayout.ir.vectors import join_lanes, pieces_of, store_pieces
+from relayout.ir.vectors import join_lanes, picked_in_lanes, pieces_of, store_pieces
 from relayout.kernels.reduce import pixels
 from relayout.kernels.reduce.rounding import divided, divisor
 from relayout.kernels.reduce.separable import MOST_BLOCKS, Separable
@@ -44,7 +44,6 @@ ORDER = 0, 2, 1, 3  # the groups of both registers
 MOST_STEPS = 256  # of a row
 LEAST_RESULTS = 4  # of a row
 TURNS = Turns(2, 2)  # steps whose sums of two rows stay in registers
-SHUFFLED = "llvm.x86.avx2.pshuf.b"
 PACKED = {True: "llvm.x86.avx2.packsswb", False: "llvm.x86.avx2.packuswb"}  # by whether there is a sign
 BYTES, WORDS = vector(2 * LANE, I8), vector(LANE, I16)
 
@@ -113,7 +112,7 @@ class _Block(pixels.Pictures[Sums]):
             lanes = [b.load(vector(LANE, I8), b.gep(row, base), 1) for base in bases[2 * k : 2 * k + 2]]
             at = b.gep(entry, 2 * LANE * k)
             places, weights = (b.load(BYTES, b.gep(at, more), 2 * LANE) for more in (0, LINE))
-            x = b.call_value(BYTES, SHUFFLED, join_lanes(b, lanes), places)
+            x = picked_in_lanes(b, join_lanes(b, lanes), places)
             found.append(byte_products(b, *((weights, x) if self.signed else (x, weights))))
         return found[0], found[1]
 

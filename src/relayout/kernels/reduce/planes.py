@@ -20,11 +20,11 @@ added before they are divided.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
-from relayout.ir.builder import Function, table
-from relayout.ir.kernel import digits, kernel, tasks
+from relayout.ir.builder import Function, numbers_of, table
+from relayout.ir.kernel import kernel
 from relayout.ir.types import I1, I8, I16, I32, I64, PTR, Value, constant, vector
+from relayout.kernels.reduce.blocks import in_tasks
 from relayout.kernels.reduce.rounding import Divisor, divided, divisor
 from relayout.kernels.reduce.separable import MOST_BLOCKS, Separable
 from relayout.loops.nest import Nest
@@ -112,10 +112,7 @@ class _Block:
             numbers += [*masks, *[0] * (self.masks // 8 - len(masks))]
             several = list(zip(*(self._numbers(self.elements[place]) for place in places), strict=True))
             for values in several[: len(self.places)]:
-                bytes_ = b"".join(value.to_bytes(2, "little") for value in values)
-                numbers += [
-                    int.from_bytes(bytes_[k : k + 8], "little", signed=True) for k in range(0, 2 * RESULTS, 8)
-                ]
+                numbers += numbers_of(b"".join(value.to_bytes(2, "little") for value in values))
         return table(self.name, numbers)
 
     def _numbers(self, d: int) -> tuple[int, int, int, int]:
@@ -143,17 +140,13 @@ class _Block:
             zeros = constant(vector(LINE, I8), 0)
             b.loop(0, whole, LINE, lambda i: b.store(zeros, b.gep(room, i), LINE))
 
-        def task(number: Value) -> None:
-            src, dst = (b.gep(at, start) for at, start in zip(b.arguments[:2], block.starts, strict=True))
-            found = digits(b, number, [loop.extent for loop in block.around])
-            for loop, k in zip(block.around, found, strict=True):
-                src, dst = b.gep(src, k, loop.src), b.gep(dst, k, loop.dst)
+        def task(src: Value, dst: Value) -> None:
             if room is not None:
                 src = self._copied(src, b.gep(room, self.lead))
             self._steps(lambda step, first: self._added(b.gep(src, first), first))
             self._steps(lambda step, first: self._averaged(step, first, b.gep(dst, first)))
 
-        tasks(b, prod(loop.extent for loop in block.around), task)
+        in_tasks(b, block.starts, block.around, task)
 
     def _copied(self, src: Value, room: Value) -> Value:
         """A picture between zeros."""

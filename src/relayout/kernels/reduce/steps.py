@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from relayout.ir.builder import Function, Operand, table
+from relayout.ir.builder import Function, Operand, numbers_of, table
 from relayout.ir.types import I64, PTR, Value, constant
 
 __all__ = ["Step", "Turns", "in_steps", "starts", "steps_table"]
@@ -70,9 +70,8 @@ def starts(total: int, unit: int, turns: Turns) -> list[int]:
 
 def steps_table(name: str, steps: Sequence[Step]) -> str:
     """The text of a table: the data of all steps, and behind them all bases."""
-    data = b"".join(step.data for step in steps)
-    words = [int.from_bytes(data[k : k + 8], "little", signed=True) for k in range(0, len(data), 8)]
-    return table(name, [*words, *(base for step in steps for base in step.bases)])
+    data = numbers_of(b"".join(step.data for step in steps))
+    return table(name, [*data, *(base for step in steps for base in step.bases)])
 
 
 def in_steps(
