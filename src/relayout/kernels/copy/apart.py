@@ -21,46 +21,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
-from math import gcd
+from operator import attrgetter
 
 from relayout.ir.types import I8, Value, integer, vector
 from relayout.ir.vectors import cut
 from relayout.kernels.copy.base import Place, writes
 from relayout.kernels.copy.cost import INSTRUCTION_CYCLES
 from relayout.kernels.copy.network import Network
-from relayout.kernels.copy.picking import LANE, Picking
-from relayout.kernels.copy.plan import (
-    WORD_BITS,
-    Facts,
-    Plan,
-    Run,
-    costing,
-    rest_of,
-    runs,
-    shared_of,
-)
-from relayout.kernels.copy.problem import Move, moves_bits
-from relayout.loops.nest import Loop
+from relayout.kernels.copy.picking import LANE, WORD, Picking, PickingPlan, planned
+from relayout.kernels.copy.plan import WORD_BITS, Facts, Plan, costing, runs
+from relayout.kernels.copy.problem import Move
 from relayout.records import dataclass
 from relayout.targets.machine import LINE
 
 __all__ = ["Apart", "ApartPlan", "plans"]
 
-WORD = WORD_BITS // 8
 MOST_TAPS = 16  # of a group: LLVM takes a second for the code of 32
 
 
 @dataclass(frozen=True)
-class ApartPlan(Plan):
+class ApartPlan(PickingPlan):
     """Words of several outputs, each group of which becomes a piece of a row."""
 
     kind = "apart"
-    short: Loop = Loop(1, ())
-    """The elements of a word."""
-    long: Loop = Loop(1, ())
-    """The words of a group: its taps."""
-    across: Loop = Loop(1, ())
-    """The words beside each other in the source: outputs, each of which is a row."""
 
     def described(self) -> Iterator[str]:
         """How many of what."""
@@ -70,23 +53,12 @@ class ApartPlan(Plan):
 def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     """Words of four bytes, of which groups of four or more lie together in the destination."""
     inner, outer = runs(nest)
-    bits = nest.write
-    plain = moves_bits(nest) and 8 <= bits < WORD_BITS and not (nest.zero or nest.fill or nest.pair)
-    if not plain or inner is None or outer is None or inner is outer or not facts.machine.is_avx2:
+    sides = attrgetter("dst"), attrgetter("src")
+    made = planned(ApartPlan, nest, facts, (inner, outer), sides, MOST_TAPS)
+    if made is None:
         return
-    group = inner.dst == outer.extent * bits and inner.extent * bits == WORD_BITS
-    if not group or not LANE // WORD <= outer.extent <= MOST_TAPS:
-        return
-    vectors = 8 * facts.machine.vector // WORD_BITS
-    across = next((x for x in nest.loops if x.src == WORD_BITS and x.extent % vectors == 0), None)
-    if across is None or across.steps in (inner.steps, outer.steps):
-        return
-    across = across.taking(gcd(across.extent, LINE // WORD))
-    around = tuple(loop for loop in nest.loops if loop not in (inner, outer))
-    around = tuple(rest for loop in around if (rest := rest_of(loop, across)).extent > 1)
-    parts = nest, Run((inner,)), Run((outer,)), around, shared_of(around)
-    made = ApartPlan(*parts, short=inner, long=outer, across=across)
-    taps, size = outer.extent, WORD * outer.extent  # of a group
+    vectors = facts.machine.vector // WORD
+    taps, size = made.long.extent, WORD * made.long.extent  # of a group
     lines = size * vectors / LINE
     pieces = [sum(1 for _ in _picked(made, first)) for first in range(0, size, LANE)]
     picks = sum(pieces) * vectors / 2
@@ -113,14 +85,7 @@ class Apart(Picking):
 
     plan: ApartPlan
 
-    def body(self, place: Place) -> None:
-        """Eight outputs after the other."""
-        step = self.machine.vector // WORD
-        across = self.plan.across
-        self.b.loop(0, across.extent, step, lambda first: self._some(self.moved(place, first, across)))
-        self.write_down()
-
-    def _some(self, place: Place) -> None:
+    def some(self, place: Place) -> None:
         """All taps of eight outputs: words turned over four by four, and two outputs stored at a time."""
         b, plan, vectors = self.b, self.plan, self.machine.vector
         net = Network(WORD_BITS, 4, 8)

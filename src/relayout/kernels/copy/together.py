@@ -23,47 +23,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
-from math import gcd
+from operator import attrgetter
 
 from relayout.ir.types import I8, Value, vector
 from relayout.ir.vectors import join_lanes
 from relayout.kernels.copy.base import Place, writes
 from relayout.kernels.copy.cost import INSTRUCTION_CYCLES
 from relayout.kernels.copy.network import Network
-from relayout.kernels.copy.picking import LANE, Picking
-from relayout.kernels.copy.plan import (
-    WORD_BITS,
-    Facts,
-    Plan,
-    Run,
-    costing,
-    rest_of,
-    runs,
-    shared_of,
-)
-from relayout.kernels.copy.problem import Move, moves_bits
-from relayout.loops.nest import Loop
+from relayout.kernels.copy.picking import FOUR, LANE, WORD, Picking, PickingPlan, planned
+from relayout.kernels.copy.plan import WORD_BITS, Facts, Plan, costing, runs
+from relayout.kernels.copy.problem import Move
 from relayout.records import dataclass
-from relayout.targets.machine import LINE
 
 __all__ = ["Together", "TogetherPlan", "plans"]
 
-WORD = WORD_BITS // 8
-FOUR = LANE // WORD  # words of a lane, and outputs that are turned over
 MOST_TAPS = 32  # of a group
 
 
 @dataclass(frozen=True)
-class TogetherPlan(Plan):
+class TogetherPlan(PickingPlan):
     """Groups of several rows, each of which becomes a word of several lines."""
 
     kind = "together"
-    short: Loop = Loop(1, ())
-    """The elements of a word."""
-    long: Loop = Loop(1, ())
-    """The words of a group: its taps."""
-    across: Loop = Loop(1, ())
-    """The words beside each other in the destination: outputs, each of which is a row of the source."""
 
     def described(self) -> Iterator[str]:
         """How many of what."""
@@ -105,26 +86,13 @@ class TogetherPlan(Plan):
 def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     """Words of four bytes of the destination, of which groups of four or more lie together in the source."""
     inner, outer = runs(nest)
-    bits = nest.write
-    plain = moves_bits(nest) and 8 <= bits < WORD_BITS and not (nest.zero or nest.fill or nest.pair)
-    if not plain or inner is None or outer is None or inner is outer or not facts.machine.is_avx2:
+    sides = attrgetter("src"), attrgetter("dst")
+    made = planned(TogetherPlan, nest, facts, (outer, inner), sides, MOST_TAPS)
+    if made is None:
         return
-    group = outer.src == inner.extent * bits and outer.extent * bits == WORD_BITS
-    if not group or not FOUR <= inner.extent <= MOST_TAPS:
-        return
-    vectors = 8 * facts.machine.vector // WORD_BITS
-    others = (loop for loop in nest.loops if loop is not outer and loop is not inner)
-    across = next((x for x in others if x.dst == WORD_BITS and x.extent % vectors == 0), None)
-    if across is None:
-        return
-    across = across.taking(gcd(across.extent, LINE // WORD))
-    around = tuple(loop for loop in nest.loops if loop not in (inner, outer))
-    around = tuple(rest for loop in around if (rest := rest_of(loop, across)).extent > 1)
-    parts = nest, Run((inner,)), Run((outer,)), around, shared_of(around)
-    made = TogetherPlan(*parts, short=outer, long=inner, across=across)
     lanes = [len(windows) * (3 if single is None else 4) for _, single, windows in made.parts()]
-    each = FOUR * sum(lanes) + 3 * inner.extent  # instructions for half a line of each tap
-    yield from costing(made, facts, INSTRUCTION_CYCLES * 2 * each / inner.extent)
+    each = FOUR * sum(lanes) + 3 * made.long.extent  # instructions for half a line of each tap
+    yield from costing(made, facts, INSTRUCTION_CYCLES * 2 * each / made.long.extent)
 
 
 @writes(TogetherPlan)
@@ -133,13 +101,7 @@ class Together(Picking):
 
     plan: TogetherPlan
 
-    def body(self, place: Place) -> None:
-        """Eight outputs after the other, four in each lane."""
-        step, across = self.machine.vector // WORD, self.plan.across
-        self.b.loop(0, across.extent, step, lambda first: self._some(self.moved(place, first, across)))
-        self.write_down()
-
-    def _some(self, place: Place) -> None:
+    def some(self, place: Place) -> None:
         """All taps of eight outputs."""
         b, plan = self.b, self.plan
         net = Network(WORD_BITS, FOUR, 2 * FOUR)
