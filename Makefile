@@ -32,8 +32,10 @@ $(VENV)/.ready-%: $(READY)
 run: $(READY) ## convert a real photograph to nChw16c floats and back, explained
 	@$(BIN)/python examples/photograph.py
 
+# Bytecode is written, whatever the environment says: hundreds of tests start a process of their own, and each
+# would spend a third of a second or more on compiling the sources again.
 test: $(READY) ## run the tests
-	RELAYOUT_THOROUGH=$(THOROUGH) $(BIN)/python -m pytest -n auto --dist worksteal --durations 60 --durations-min 4
+	PYTHONDONTWRITEBYTECODE= RELAYOUT_THOROUGH=$(THOROUGH) $(BIN)/python -m pytest -n auto --dist worksteal --durations 60 --durations-min 4
 
 lint: $(VENV)/.ready-lint ## check style and types
 	$(BIN)/ruff check .
