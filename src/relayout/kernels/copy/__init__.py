@@ -1,30 +1,33 @@
 """Kernels of reorders: nests of loops as LLVM IR.
 
-==============  =============================================================================================
-``problem``     what is moved: nests in bits, with what becomes of a value
-``candidates``  all plans for a nest, the cheapest first: nest -> plans
-``plan``        what all plans have in common: :class:`~.plan.Plan`
-``cost``        what a plan costs, from facts of the processor
-``base``        what all kernels have in common: loops, addresses, loads and stores with conversion
-``rows``        runs that are contiguous on both sides
-``tiling``      the ways to transpose
-``tiles``       transposition in registers
-``patches``     transposition along lines of the source before it goes down the rows
-``squares``     transposition of squares by whole lines
-``zeros``       transposition of short rows that end with padding
-``network``     the shuffles of a transposition, and of interleaving
-``nibbles``     4-bit elements of rows, to and from words, with AVX2
-``padded``      pixels of few channels that get zeros behind them
-``pixels``      interleaving and its reverse: a few channels, or a few rows of a matrix
-``packing``     conversion, then transposition, with a buffer between them
-``words``       packed filters written line by line
-``apart``       packed filters with AVX2: words transposed, then bytes, to rows
-``together``    the reverse of that
-``picking``     what both have in common: bytes picked within lanes
-``regroup``     packed filters: words transposed, and bytes put in order in registers
-``elements``    all else, an element at a time
-``module``      all kernels of a reorder as one function: plans -> text
-==============  =============================================================================================
+================  ===========================================================================================
+``problem``       what is moved: nests in bits, with what becomes of a value
+``candidates``    all plans for a nest, the cheapest first: nest -> plans
+``plan``          what all plans have in common: :class:`~.plan.Plan`
+``cost``          what a plan costs, from facts of the processor
+``base``          what all kernels have in common: loops, addresses, loads and stores with conversion
+``rows``          runs that are contiguous on both sides
+``lines``         short ones that are neighbours in the destination, put together to lines
+``tiling``        the ways to transpose
+``tiles``         transposition in registers
+``patches``       transposition along lines of the source before it goes down the rows
+``squares``       transposition of squares by whole lines
+``zeros``         transposition of short rows that end with padding
+``network``       the shuffles of a transposition, and of interleaving
+``nibbles``       4-bit elements of rows, to and from words, with AVX2
+``padded``        pixels of few channels that get zeros behind them
+``pixels``        pixels of few channels: what taking them apart and putting them together have in common
+``deinterleave``  pixels to planes
+``interleave``    planes to pixels: a few channels, or a few rows of a matrix
+``packing``       conversion, then transposition, with a buffer between them
+``words``         packed filters written line by line
+``apart``         packed filters with AVX2: words transposed, then bytes, to rows
+``together``      the reverse of that
+``picking``       what both have in common: bytes picked within lanes
+``regroup``       packed filters: words transposed, and bytes put in order in registers
+``elements``      all else, an element at a time
+``module``        all kernels of a reorder as one function: plans -> text
+================  ===========================================================================================
 
 Which kernels can take a nest depends on where it is contiguous. Call the loop that walks through neighbouring
 elements of the source I (columns), and that of the destination O (rows).

@@ -27,11 +27,13 @@ from itertools import chain
 from relayout.kernels.copy import (
     ESTIMATE,
     apart,
+    deinterleave,
     elements,
+    interleave,
+    lines,
     packing,
     padded,
     patches,
-    pixels,
     regroup,
     rows,
     squares,
@@ -47,8 +49,16 @@ from relayout.targets.machine import Machine, host
 __all__ = ["KINDS", "candidates", "cheapest", "cost", "lowered", "wishes"]
 
 KINDS: list[Callable[[Move, Facts], Iterator[Plan]]] = [
-    *(rows.plans, padded.plans, pixels.plans, packing.plans, words.plans, apart.plans, together.plans),
-    *(regroup.plans, tiling.plans, patches.plans, squares.plans, elements.plans),
+    *(
+        lines.plans,
+        rows.plans,
+        padded.plans,
+        deinterleave.plans,
+        interleave.plans,
+        packing.plans,
+        words.plans,
+    ),
+    *(apart.plans, together.plans, regroup.plans, tiling.plans, patches.plans, squares.plans, elements.plans),
 ]
 """What offers plans for a nest; where costs are equal, the first."""
 

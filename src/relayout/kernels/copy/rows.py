@@ -1,10 +1,29 @@
-"""Runs that are contiguous on both sides: ``rows`` and ``lines``."""
+"""Runs that are contiguous on both sides, as they come: ``rows``.
+
+The same elements follow each other in source and destination: parts of a tensor, ``nChw8c`` and ``nhwc`` (8
+channels), any two orders of the outer axes. They are copied in the widest vectors there are, or converted a
+vector of the narrower type at a time. What else can be done depends on how long a row is:
+
+===========================  =================================================================================
+long                         threads share one row (:meth:`Rows._share`)
+a line or more               whole vectors, several in a turn; then shorter ones, or one that overlaps
+short, neighbours in both    several in a turn (:meth:`Rows._several`); one whose size is no power of two is
+                             stored with bytes behind it, over which the next row is written
+                             (:meth:`Rows._row_and_more`)
+short, neighbours in the     in *blocks* (:func:`blocks_of`): lines of the source are still in the cache when
+destination only             the rest of them is wanted; the shortest are put together, :mod:`~.lines`
+short, zeros behind it       row and zeros as one vector (:meth:`Rows._padded`)
+===========================  =================================================================================
+
+Zeros are rows, too, which have no source.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from math import log2
+from typing import TypeVar
 
 from relayout.ir.builder import Operand
 from relayout.ir.types import I1, I8, I32, Value, constant, integer, poison, vector
@@ -12,13 +31,10 @@ from relayout.ir.vectors import join_lanes
 from relayout.kernels.copy.base import Kernel, Place, writes
 from relayout.kernels.copy.cost import (
     INSTRUCTION_CYCLES,
-    L2_LINE_CYCLES,
-    NEAR,
     PAGE_BYTES,
     PASS_CYCLES,
     RUN_CYCLES,
     SPLIT_LINE_CYCLES,
-    fitting,
 )
 from relayout.kernels.copy.nibbles import DEALT, NIBBLES, joined, words
 from relayout.kernels.copy.plan import (
@@ -26,7 +42,6 @@ from relayout.kernels.copy.plan import (
     LANE_BITS,
     LINE_BITS,
     LONG_ROW_BITS,
-    UNUSUAL_CYCLES,
     WORD_BITS,
     Facts,
     Plan,
@@ -37,16 +52,15 @@ from relayout.kernels.copy.plan import (
     left_of,
     outside,
     read_on,
-    rest_of,
     runs,
     shared_of,
 )
 from relayout.kernels.copy.problem import LANES, Move, in_bytes
 from relayout.loops.nest import Loop
-from relayout.records import dataclass, replace
+from relayout.records import replace
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Lines", "LinesPlan", "Rows", "RowsPlan", "plans"]
+__all__ = ["Rows", "RowsPlan", "apart_in_source", "blocks_of", "joins_lines", "lines_fit", "plans", "rows_of"]
 
 SHORT_ROW_BYTES = 256  # rows up to that length go in blocks
 BLOCK_ROWS = 32  # short rows in a block: lines that they share are then still in the L1 cache
@@ -97,107 +111,92 @@ class RowsPlan(Plan):
         return row * self.nest.write >= LINE_BITS
 
 
-@dataclass(frozen=True)
-class LinesPlan(RowsPlan):
-    """Short rows that are put together to lines."""
-
-    kind = "lines"
-    can_claim = False
-    beside: Loop | None = None
-    """The rows of a line of the source, each of which goes to another line; None: one row after the other."""
-    asks: bool = False
-    """Whether the rows of the next block are asked for: so many are no streams that a processor sees."""
-
-    def choices(self) -> Iterator[str]:
-        """Whether whole lines are read, and whether they are asked for."""
-        yield from super().choices()
-        if self.beside is not None:
-            yield "whole lines"
-        if self.asks:
-            yield "prefetched"
-
-    def completes(self, machine: Machine) -> bool:
-        """That is what they are put together for."""
-        return self.beside is None or self.beside.dst % LINE_BITS == 0
+AnyRows = TypeVar("AnyRows", bound=RowsPlan)
 
 
 def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     """Rows as they come, and short ones in blocks; those that are no lines also by way of a buffer."""
-    inner, outer = runs(nest)
-    if outer is None or (inner is not outer and not nest.zero):
+    found = rows_of(nest)
+    if found is None:
         return
-    rows = _repeated(nest, Run((outer,)))
-    around = left_of(nest, rows)
-    made = RowsPlan(nest, rows, rows, around, shared_of(around))
-    row, bits = made.piece // 8, rows.extent * nest.read
-    each = LINE_BITS / made.piece  # rows in a line
-    cost = each * (RUN_CYCLES + 2 * INSTRUCTION_CYCLES * -(-row // LINE))
-    apart = None
-    if not nest.zero and not nest.fill and row <= SHORT_ROW_BYTES:
-        apart = next((x for x in around if x.dst == 8 * row and x.src > bits and x.extent > BLOCK_ROWS), None)
-    if apart is not None and any(loop.src < apart.src for loop in around):
-        if row % LINE == 0 and apart.extent % max(1, JOINED_BITS // (8 * row)) == 0:
+    made, cost = found
+    apart = apart_in_source(made)
+    if apart is not None:
+        if joins_lines(made, apart):
             made = read_on(made)
         else:
-            yield from _blocks(made, apart, row, facts, cost)
+            if not lines_fit(made):
+                for one, more in blocks_of(RowsPlan, made, apart, cost):
+                    yield from costing(one, facts, more)
             cost += SPLIT_LINE_CYCLES
     whole = made.piece % LINE_BITS == 0
     few = made.shared is None or made.shared.extent < 8
-    if few and rows.extent * nest.write >= LONG_ROW_BITS and not nest.fill:
-        yield from costing(replace(made, shared=rows.loops[-1]), facts, cost)
+    if few and made.rows.extent * nest.write >= LONG_ROW_BITS and not nest.fill:
+        yield from costing(replace(made, shared=made.rows.loops[-1]), facts, cost)
         return
-    for one in costing(made, facts, cost):
-        yield replace(one, cost=one.cost + PARTIAL_LINE_CYCLES * each) if one.stream and not whole else one
-    lines = made if whole or nest.zero else in_lines(made)
-    if lines is not made:
-        yield from (one for one in costing(lines, facts, cost + PASS_CYCLES) if one.stream)
+    for plan in costing(made, facts, cost):
+        partly = plan.stream and not whole
+        yield replace(plan, cost=plan.cost + PARTIAL_LINE_CYCLES * LINE_BITS / made.piece) if partly else plan
+    buffered = made if whole or nest.zero else in_lines(made)
+    if buffered is not made:
+        yield from (plan for plan in costing(buffered, facts, cost + PASS_CYCLES) if plan.stream)
 
 
-def _blocks(made: RowsPlan, apart: Loop, row: int, facts: Facts, cost: float) -> Iterator[Plan]:
-    """Short rows that neighbour each other in the destination only, in blocks.
+def rows_of(nest: Move) -> tuple[RowsPlan, float] | None:
+    """Rows as they come, and what a line of them costs; None where runs are not the same on both sides."""
+    inner, outer = runs(nest)
+    if outer is None or (inner is not outer and not nest.zero):
+        return None
+    rows = _repeated(nest, Run((outer,)))
+    around = left_of(nest, rows)
+    made = RowsPlan(nest, rows, rows, around, shared_of(around))
+    each = LINE_BITS / made.piece  # rows in a line
+    return made, each * (RUN_CYCLES + 2 * INSTRUCTION_CYCLES * -(-made.piece // 8 // LINE))
 
-    Lines are then still in the cache when their other parts are wanted. Rows of whole lines need
-    no blocks: a line of the source is read on at once.
+
+def apart_in_source(made: RowsPlan) -> Loop | None:
+    """The loop from a short row to its neighbour in the destination, where that lies elsewhere in the source.
+
+    Only if what lies beside a row in the source is read later, so that lines are wanted several times.
+    """
+    nest, row, bits = made.nest, made.piece // 8, made.rows.extent * made.nest.read
+    if nest.zero or nest.fill or row > SHORT_ROW_BYTES:
+        return None
+    apart = next(
+        (x for x in made.around if x.dst == 8 * row and x.src > bits and x.extent > BLOCK_ROWS), None
+    )
+    return apart if apart is not None and any(loop.src < apart.src for loop in made.around) else None
+
+
+def joins_lines(made: RowsPlan, apart: Loop) -> bool:
+    """Whether rows are whole lines: one of the source is read on at once then, and no blocks are needed."""
+    row = made.piece // 8
+    return row % LINE == 0 and apart.extent % max(1, JOINED_BITS // (8 * row)) == 0
+
+
+def lines_fit(made: RowsPlan) -> bool:
+    """Whether rows are so short that they are put together to vectors (:mod:`~.lines`)."""
+    return made.piece // 8 in (8, 16, 32) and made.nest.conversion is None
+
+
+def blocks_of(
+    kind: type[AnyRows], made: RowsPlan, apart: Loop, cost: float
+) -> Iterator[tuple[AnyRows, float]]:
+    """Short rows that neighbour each other in the destination only, in blocks of several sizes; their costs.
+
+    Lines are then still in the cache when their other parts are wanted.
     """
     around = tuple(loop for loop in made.around if loop is not apart)
     usual = BLOCK_ROWS if apart.extent > 2 * BLOCK_ROWS else apart.extent
-    together = LinesPlan if row in (8, 16, 32) and made.nest.conversion is None else RowsPlan
     outer = outside(around, (*made.rows.loops, apart))
     for block in dict.fromkeys((usual, *(min(block, apart.extent) for block in BLOCKS))):
         shared, unit = shared_of(around), 1
         if shared is None or shared.extent < max(8, apart.extent // 64):
             shared, unit = apart, block
-        one = together(
+        one = kind(
             made.nest, made.columns, made.rows, around, shared, unit, blocked=apart, outer=outer, block=block
         )
-        lost, more = 0.0, cost + BLOCK_CYCLES * abs(log2(block / usual))
-        if isinstance(one, LinesPlan) and facts.machine.is_avx2:
-            whole = _of_whole_lines(one)
-            lost = L2_LINE_CYCLES * (LINE // row) * (block > fitting(Run((apart,))))
-            if whole is not None:  # where rows push each other out, few are better than many
-                few = BLOCK_CYCLES * log2(block / min(BLOCKS)) if lost else UNUSUAL_CYCLES
-                yield from costing(whole, facts, (cost if lost else more) + few)
-            far = one.nest.bytes > NEAR * facts.machine.l2
-            yield from costing(replace(one, asks=True), facts, more + lost + UNUSUAL_CYCLES * (not far))
-            lost += UNUSUAL_CYCLES * far
-        yield from costing(one, facts, more + lost)
-
-
-def _of_whole_lines(made: LinesPlan) -> LinesPlan | None:
-    """The same with lines of the source read as a whole, where rows follow each other in it.
-
-    Rows that are a power of two apart would push each other out of the L1 cache before a line is read on.
-    """
-    assert made.blocked is not None
-    row = made.piece
-    on = next((x for x in made.around if x.src == row and x.extent % (LINE_BITS // row) == 0), None)
-    if on is None or row == LINE_BITS:
-        return None
-    part = on.taking(LINE_BITS // row)
-    around = tuple(rest for loop in made.around if (rest := rest_of(loop, part)).extent > 1)
-    outer = outside(around, (*made.rows.loops, made.blocked, part))
-    shared = made.shared if made.shared is not on else shared_of(around)
-    return replace(made, around=around, outer=outer, shared=shared, beside=part)
+        yield one, cost + BLOCK_CYCLES * abs(log2(block / usual))
 
 
 def _repeated(nest: Move, rows: Run) -> Run:
@@ -475,68 +474,3 @@ def _halves(start: int, end: int, most: int) -> Iterator[tuple[int, int]]:
         count = min(most, 1 << ((end - start).bit_length() - 1))
         yield start, count
         start += count
-
-
-@writes(LinesPlan)
-class Lines(Kernel):
-    """Short rows that neighbour each other in the destination, put together to whole vectors."""
-
-    plan: LinesPlan
-
-    def body(self, place: Place) -> None:
-        """The rows of one block."""
-        b, loop, bits = self.b, self.plan.blocked, self.nest.write
-        assert loop is not None
-        width = self.plan.rows.extent * bits // 8
-        size = max(self.machine.vector, width)
-        per = LINE // width
-        first, last = self.span
-
-        beside = self.plan.beside
-
-        def load(at: Place) -> Value:
-            return b.load(vector(width, I8), at.src)
-
-        def each(o: Value) -> list[Place]:
-            at = self.moved(place, o, loop)
-            return [at] if beside is None else [self.moved(at, k, beside) for k in range(beside.extent)]
-
-        def one(o: Value) -> None:
-            for at in each(o):
-                b.store(load(at), at.dst)
-
-        ahead = self.plan.block * loop.src // 8
-
-        def line(o: Value) -> None:
-            for at in each(o):
-                if self.plan.asks:
-                    self.prefetch(self._in_turn(at.src, width, per), ahead)
-                parts = [load(self.moved(at, k, loop)) for k in range(per)]
-                together = size // width
-                for k in range(0, per, together):
-                    self.store_raw(join_lanes(b, parts[k : k + together]), b.gep(at.dst, k * width))
-
-        whole = loop.extent // per * per  # blocks begin at a line, and only the last can end within one
-        if whole == loop.extent:
-            b.loop(first, last, per, line)
-            return
-        end = b.smin(last, whole)
-        b.when(b.icmp("slt", first, end), lambda: b.loop(first, end, per, line))
-        rest = b.smax(first, whole)
-        b.when(b.icmp("slt", rest, last), lambda: b.loop(rest, last, 1, one))
-
-    def _in_turn(self, first: Value, width: int, per: int) -> Value:
-        """One of the rows that make a line, so many bytes wide: another one after each, as they are read on.
-
-        So the lines of all rows are asked for once, and not for each row that they have.
-        """
-        b, loop = self.b, self.plan.blocked
-        assert loop is not None
-        if per == 1:
-            return first
-        turn = b.and_(b.lshr(b.ptrtoint(first), width.bit_length() - 1), per - 1)
-        return self.step(first, turn, loop.src)
-
-    def one_block(self, loop: Loop, place: Place) -> None:
-        """The loops inside; the rows of the block are the body's."""
-        self.loops(self.plan.around[self.plan.outer :], place)

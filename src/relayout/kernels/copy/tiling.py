@@ -1,4 +1,24 @@
-"""How nests are transposed: tiles, blocks of rows, a stage, a buffer; every way as a plan with its cost."""
+"""The plans of transposes: which rows and columns, and in which of many ways they are gone through.
+
+What neighbours in the source are the *columns* of a tile, what neighbours in the destination its *rows*. Runs
+too short for a line go on into the loops that continue them (:func:`_joined`). The arithmetic is the same in
+all ways, the shuffles of :mod:`~.tiles`; ways differ by what stays in which cache until it is wanted again:
+
+=================  ===========================================================================================
+rows of a block    how many lines of the destination are gone through before the next columns: few, and lines
+                   of the source stay in the L1 cache; many, and a page of the destination is used longer
+staged             lines of the source are copied to a buffer first, where they do not collide
+rows outermost     a block of rows takes all columns before the next block, so that source rows are used up
+buffered           columns that are no whole lines pass through a buffer, out of which lines are stored
+prefetched         the next columns of each row are asked for: so many rows are no streams to a processor
+threads share      a loop around, or the columns, or blocks of rows: whichever leaves no thread waiting
+streamed           stores go around the caches (:func:`.costing`), where a destination outgrows them
+=================  ===========================================================================================
+
+All combinations are candidates (:func:`_ways`), each a frozen :class:`TransposePlan` with an estimate of its
+cost for a line of the destination: shuffles, lines fetched again, TLB misses. The estimate orders them and
+drops those that can't win; which of the best is taken, measuring decides.
+"""
 
 from __future__ import annotations
 
