@@ -1,4 +1,17 @@
-"""Programs of everything that is computed element by element, and of what follows other kernels so."""
+"""Programs of everything that is computed element by element, and of what follows other kernels so.
+
+An expression of any number of operands becomes one nest of loops over all of them, and post-ops follow in the
+same pass. What is done about an operand depends on how it lies:
+
+* as the destination does, or along some of its axes only: it is read in place (:func:`_repeated`);
+* so that its elements would have to be gathered: it is reordered first, into room of the program's;
+* one operand of 8 or 16 bits and nothing else: there are only so many values, so that a long function is
+  computed once for each of them, and looked up (:func:`_by_table`). The table is made by the kernel that it
+  stands in for, so its results are the same to the bit.
+
+Where the kernel of another operation can't take post-ops in its epilogue, they are a pass of their own over
+an intermediate result in f32 (:func:`before`, :func:`followed`): what is rounded is rounded once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,18 @@
-"""A training run: forward, backward and the optimiser as one sequence, and the memory of its states."""
+"""A training run: forward, backward and the optimiser as one sequence, and the memory of its states.
+
+What a run goes on with from step to step are its *states*: parameters, running statistics, what optimisers
+remember, sums of gradients. They lie in the formats that were planned for them, as long as the trainer lives;
+a step reads and writes them in place. What it computes with is made of graphs (:mod:`~.steps`), each planned
+and compiled when it is first wanted::
+
+    step       states, arrays  ->  loss, results, states        forward, backward, optimiser
+    update     states          ->  states                       the optimiser alone, after several parts
+    gradients  states, arrays  ->  loss, results, sums          one part of a step, or for who asks
+    evaluate   states, arrays  ->  loss, results                forward, as in inference
+
+Arrays of other sizes get a graph of their own, over the same states. Formats are planned for one thread, so
+that sums have one order, and results are the same to the bit however many threads there are.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,21 @@
-"""From a problem to its best plan, or to the reason why there is none."""
+"""From a problem to its best plan, or to the reason why there is none.
+
+The steps, each of which stands in a module of its own::
+
+    problem  ->  tables of two variables  ->  least sum  ->  choices  ->  plan
+              model                      elimination    values    baselines.evaluate
+
+1. The problem becomes tables: what an operation costs with each of its options, and what the conversions cost
+   between the options of two (:mod:`~.model`).
+2. :mod:`~.elimination` finds the least sum exactly. Nearly all networks end here.
+3. Where its tables would be too large, options that no best plan needs are left out (:mod:`~.dominance`); if
+   that is not enough, :mod:`~.search` finds a good answer, and a bound that no plan undercuts.
+4. The choices are evaluated as a plan. If that costs what the bound says it is proven to be best; if not, the
+   baselines compete with it, so that no plan is worse than theirs.
+
+That there is no plan is proven in the same way. The message then names the first operation with which it is
+so: possible for some number of operations, and not for one more, so bisection finds it.
+"""
 
 from __future__ import annotations
 
