@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,41 @@ def test_other_weights_are_another_part(what: str, translations: list[Any]) -> N
     assert len(translations) == 2
     compiled(model)
     assert len(translations) == 2
+
+
+def test_nothing_is_written_before_the_first_call_has_ended(
+    translations: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one core, a thread that writes would take half of it."""
+    seen: list[tuple[int, bool]] = []
+    call = part.Part.__call__
+
+    def watched(self: Any, *given: Any) -> Any:
+        writing = any(one.name == "relayout keeps a part" for one in threading.enumerate())
+        seen.append((len(kept._waiting), writing))
+        return call(self, *given)
+
+    monkeypatch.setattr(part.Part, "__call__", watched)
+    model = Small().eval()
+    compiled(model)
+    assert seen == [(1, False)]
+    compiled(model)
+    assert (len(translations), seen) == (1, [(1, False), (0, False)])
+
+
+def test_what_a_failing_call_has_compiled_is_kept(
+    translations: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = part.Part.__call__
+    monkeypatch.setattr(part.Part, "__call__", lambda *given: 1 / 0)
+    model = Small().eval()
+    with pytest.raises(ZeroDivisionError):
+        compiled(model)
+    kept.finish()
+    monkeypatch.setattr(part.Part, "__call__", call)
+    _, found = compiled(model)
+    agree(found, model(X))
+    assert len(translations) == 1
 
 
 def test_weights_that_change_afterwards_are_noticed(translations: list[Any]) -> None:

@@ -22,6 +22,7 @@ import torch
 
 from relayout.forking import lock
 from relayout.runtime.collection import paused
+from relayout.torch.compiling import kept
 from relayout.torch.compiling.options import Options
 from relayout.torch.compiling.program import Program, programmed
 from relayout.torch.compiling.report import Report
@@ -83,8 +84,13 @@ class Calls:
         """What the graph returns."""
         given = list(arguments)
         arguments.clear()
-        forward = self._found(given) or self._made(given)
-        return self.module.forward(*given) if forward is None else forward(given)
+        if (found := self._found(given)) is not None:
+            return found(given)
+        try:
+            made = self._made(given)
+            return self.module.forward(*given) if made is None else made(given)
+        finally:
+            kept.begin()
 
     def _found(self, given: list[Any]) -> Program | None:
         weights, threads = self._picked(given), self.options.threads or torch.get_num_threads()

@@ -8,8 +8,9 @@ networks of files (:mod:`relayout.graph.kept`). Later ones look for it by two di
     contents of the weights                                  the run for these, and what is said of it
 
 The second takes half a second a gigabyte. So nothing is read where there is no entry yet; while such a part
-is compiled, another thread reads its weights, which nobody can change before the first call ends. Writing
-the run comes after that, in a thread of its own, for which a process that ends waits.
+is compiled, another thread reads its weights, which nobody can change before the first call ends. When it has
+ended (:func:`begin`), the run is written, in a thread of its own, for which a process that ends waits. Begun
+any earlier it would take half of the core on which the first results are computed.
 
 Kept is what took :data:`LONG` to compile, once for each graph: where weights change, an optimiser is at work,
 and what it makes now nobody will ask for tomorrow. The rules for folder, trust and room are those of runs
@@ -21,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -34,7 +35,7 @@ from relayout.graph.run import Run
 from relayout.jit import cache
 from relayout.runtime.tuning import here
 
-__all__ = ["LONG", "Found", "Question", "asked", "finish"]
+__all__ = ["LONG", "Found", "Question", "asked", "begin", "finish"]
 
 VERSION: Final = 1  # of entries; counted up when they change their meaning
 
@@ -93,7 +94,7 @@ class Question:
         return Found(run, tuple(told["places"]), told["told"])
 
     def keep(self, run: Run, places: Sequence[int], told: Mapping[str, Any]) -> None:
-        """Keep a part for later processes, meanwhile."""
+        """Keep a part for later processes, once it has been called."""
         name = self._whole()  # waited for: once the first call has ended, weights may change
 
         def work() -> None:
@@ -101,14 +102,8 @@ class Question:
                 text = json.dumps({"places": list(places), "told": told}, separators=(",", ":"))
                 cache.save(f"part-{name}", text.encode())
                 cache.save(f"part-{self.name}", self.seal)
-            _writers.discard(threading.current_thread())
 
-        thread = threading.Thread(target=work, name="relayout keeps a part")
-        _writers.add(thread)
-        try:
-            thread.start()
-        except RuntimeError:  # the process ends
-            _writers.discard(thread)
+        _waiting.append(work)
 
     def _whole(self) -> str:
         """What it is called with these weights."""
@@ -116,11 +111,35 @@ class Question:
         return cache.digest(self.name.encode() + self._contents.result()).hex()
 
 
+_waiting: list[Callable[[], None]] = []
+"""What writes parts whose first call has not ended."""
+
 _writers: set[threading.Thread] = set()
+
+
+def begin() -> None:
+    """Begin to write what waits for the end of a first call."""
+    while True:
+        try:
+            work = _waiting.pop()
+        except IndexError:  # or another thread has begun it
+            return
+        thread = threading.Thread(target=_written, args=(work,), name="relayout keeps a part")
+        _writers.add(thread)
+        try:
+            thread.start()
+        except RuntimeError:  # the process ends
+            _writers.discard(thread)
+
+
+def _written(work: Callable[[], None]) -> None:
+    work()
+    _writers.discard(threading.current_thread())
 
 
 def finish() -> None:
     """Wait until all that is being kept is written."""
+    begin()
     for one in list(_writers):
         one.join()
 
