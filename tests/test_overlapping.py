@@ -65,6 +65,29 @@ def test_averages_are_the_definitions(kind: str, format: str, size: tuple[int, i
     agrees(kind, format, size, WINDOWS if size == SIZES[0] else WINDOWS[:3])
 
 
+@pytest.mark.parametrize("kind", EPSILON)
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_rows_of_padding_count_where_there_is_one_row_of_results(
+    kind: str, format: str, algorithm: str
+) -> None:
+    """Which rows of the only window are elements is known then; what lies beside them belongs to others."""
+    random = np.random.default_rng(3)
+    for size, kernel, padding in (
+        ((1, 37), (3, 3), (1, 1)),
+        ((2, 30), (4, 3), (1, 1)),
+        ((2, 30), (3, 3), ((1, 0), (1, 1))),
+        ((2, 30), (3, 3), ((0, 1), 0)),
+    ):
+        dims, deep = (2, 20, *size), FORMATS[format] == 5
+        if deep:  # one plane, of which the same holds
+            dims, kernel, padding = (*dims[:2], 1, *size), (3, *kernel), (1, *padding)
+        x = rl.tensor(random.integers(-300, 300, dims), "abcde"[: len(dims)], kind)
+        x = x.reorder(rl.MemoryDesc(dims, kind, format))
+        made = Pooling(x.desc, algorithm, kernel, 1, padding)
+        np.testing.assert_array_equal(made(x).numpy().astype(float), rounded(made.reference(x), kind))
+
+
 @pytest.mark.parametrize("cpu", [cpu for cpu in NEEDS if can_run(cpu)])
 @pytest.mark.parametrize("format", FORMATS)
 def test_code_for_other_processors_agrees_too(cpu: str, format: str, monkeypatch: Any) -> None:

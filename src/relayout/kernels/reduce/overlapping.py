@@ -21,7 +21,7 @@ widened and added once, in one of two ways:
     Vectors at the ends of a row are shifted, so that zeros come in for what is no element.
 
 Rows of padding are read, too: from a line of zeros. So windows have as many rows everywhere, and code has no
-loop over them.
+loop over them. Where an axis has one window, it is known which rows are padding, and these are left out.
 
 **No division.** A quotient takes as long as a dozen products. Let r be the largest f32 below 1 / n, and s the
 nearest one to 1 / n - r. Then ``fma(x, r, x * s)`` is x / n rounded once: before it is rounded it is off by
@@ -158,6 +158,8 @@ class Averages:
         for z in range(self.d.kernel):
             plane = b.gep(src, z * self.d.dilation * self.d.src)
             for y in range(self.h.kernel):
+                if self._is_padding((z, y), given):
+                    continue
                 at = b.gep(plane, y * self.h.dilation * self.h.src)
                 self.rows.append((at, self._is_element((z, y), given)))
         self.taps = constant(I64, self.d.kernel * self.h.kernel)  # rows of a window that count
@@ -168,6 +170,13 @@ class Averages:
             self._channels(dst)
         else:
             self._row_of_pixels(dst)
+
+    def _is_padding(self, taps: tuple[int, int], given: Sequence[tuple[int | Value, int | Value]]) -> bool:
+        """Whether a row of the windows is known to be none of the source, as where an axis has one window."""
+        return any(
+            not (isinstance(low, Value) or isinstance(high, Value) or low <= tap < high)
+            for tap, (low, high) in zip(taps, given, strict=True)
+        )
 
     def _is_element(
         self, taps: tuple[int, int], given: Sequence[tuple[int | Value, int | Value]]
