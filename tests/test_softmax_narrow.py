@@ -89,6 +89,22 @@ def test_powers_of_two_and_a_half(cpu: str, degree: int) -> None:
     assert (some[[0, 2, 3]] == 0).all()
 
 
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("degree", [3, 4])
+def test_powers_times_any_number(cpu: str, degree: int) -> None:
+    powers = Kernels({"monic": lambda b, x: exponential.exp2_and_half(b, x, degree, True)}, cpu, 16)
+    x = np.linspace(-126.49, 126 - exponential.MONIC[degree], 1 << 16, dtype=np.float32)
+    found = powers("monic", x).astype(np.float64) / 2.0 ** (x.astype(np.float64) + 0.5)
+    number = np.sqrt(found.min() * found.max())
+    assert 1 < number < 2.0 ** exponential.MONIC[degree]
+    assert (np.abs(found / number - 1) < exponential.ERROR[degree]).all()
+    special = np.resize(np.float32([-inf, nan, -1e38, -126.51]), 64)
+    with np.errstate(invalid="ignore"):
+        some = powers("monic", special)[:4]
+    assert np.isnan(some[1])
+    assert (some[[0, 2, 3]] == 0).all()
+
+
 # --- softmax -----------------------------------------------------------------------------------------------
 
 SHAPES = [(3, 1), (5, 3), (3, 33), (2, 64), (5, 128), (5, 197), (3, 256), (3, 257), (2, 3, 1000), (2, 4096)]
@@ -149,6 +165,22 @@ def test_rows_wherever_they_are(kind: str, length: int) -> None:
     for spread in (0, 1, 30):
         rows = spread * random.standard_normal((len(offsets), length)) + np.array(offsets)[:, None]
         x = rl.tensor(rows.astype(np.float32), "ab", kind)
+        assert_within(Softmax(x.desc), x)
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16", "f32"])
+@pytest.mark.parametrize(("rows", "length"), [(1, 40), (16, 33), (17, 64), (50, 197), (9, 512), (5, 1030)])
+@pytest.mark.parametrize("log", [False, True])
+def test_groups_of_rows_and_what_is_left_of_them(kind: str, rows: int, length: int, log: bool) -> None:
+    """Rows that go through each pass together are as they would be one by one."""
+    random = np.random.default_rng(rows)
+    data = random.standard_normal((rows, length)) * 3 - 8 * (np.arange(rows)[:, None] % 3)
+    x = rl.tensor(data.astype(np.float32), "ab", kind)
+    found = called(Softmax(x.desc, log=log), x)
+    for row in range(rows):
+        one = rl.tensor(data[row : row + 1].astype(np.float32), "ab", kind)
+        np.testing.assert_array_equal(called(Softmax(one.desc, log=log), one)[0], found[row])
+    if kind != "f32" and not log:
         assert_within(Softmax(x.desc), x)
 
 

@@ -15,10 +15,13 @@ With registers of 32 bytes each instruction counts twice, so that whoever may ha
 the root of 2 asks for :func:`exp2_and_half`. Its argument is rounded to the nearest integer by a sum whose
 last bits are the exponent of the power, and there is one bound: a power whose exponent is 0 is the number 0.
 Nine instructions in place of eleven.
+Whoever may have them multiplied by any number at all has eight: a polynomial that begins with 1 takes an
+addition where another takes a product, whose first factor has to be copied besides.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -27,7 +30,7 @@ from relayout.ir.types import FLOAT, I16, I32, Value, constant, poison, vector
 from relayout.ir.vectors import cut, join
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["ERROR", "LEAST", "LOG2_E", "exp2", "exp2_and_half", "saturates"]
+__all__ = ["ERROR", "LEAST", "LOG2_E", "MONIC", "exp2", "exp2_and_half", "saturates"]
 
 ERROR: Final = {3: 2.0**-13, 4: 2.0**-18}
 """The largest relative error, by the degree of the polynomial."""
@@ -53,6 +56,9 @@ BETWEEN: Final = {
     ),
 }
 """The same polynomials for 2**(r + 1/2) and r from -1/2 to 1/2."""
+
+MONIC: Final = {degree: math.ceil(-math.log2(found[0])) for degree, found in BETWEEN.items()}
+"""The exponent of a power of two above all that a monic polynomial multiplies by, by the degree."""
 
 REDUCED: Final = "llvm.x86.avx512.mask.reduce.ps.512"
 SCALED: Final = "llvm.x86.avx512.mask.scalef.ps.512"
@@ -84,15 +90,18 @@ def exp2(b: Builder, x: Value, least: float | None = None, degree: int = 4) -> V
     return b.select(b.fcmp("olt", x, least), 0.0, y) if whole and least is not None else y
 
 
-def exp2_and_half(b: Builder, x: Value, degree: int = 4) -> Value:
+def exp2_and_half(b: Builder, x: Value, degree: int = 4, monic: bool = False) -> Value:
     """2**(x + 1/2) for x up to 126, and 0 where that is no normal number of f32; NaN stays NaN.
 
-    The relative error is :data:`ERROR` here, too.
+    The relative error is :data:`ERROR` here, too. A *monic* polynomial, one that begins with 1, multiplies
+    all powers by one more number, which is less than ``2**MONIC[degree]``; x is up to 126 less that exponent.
     """
     bounded = b.select(b.fcmp("ogt", LEAST - 1, x), LEAST - 1, x)
     exponent = b.fadd(bounded, ROUNDS_TO_INTEGER + 127)
     r = b.fsub(bounded, b.fsub(exponent, ROUNDS_TO_INTEGER + 127))
-    return b.fmul(_polynomial(b, r, BETWEEN[degree]), b.real(b.shl(b.bits(exponent), 23)))
+    first, *rest = BETWEEN[degree]
+    p = _monic(b, r, [c / first for c in rest]) if monic else _polynomial(b, r, BETWEEN[degree])
+    return b.fmul(p, b.real(b.shl(b.bits(exponent), 23)))
 
 
 def saturates(machine: Machine) -> bool:
@@ -108,6 +117,14 @@ def saturates(machine: Machine) -> bool:
 def _polynomial(b: Builder, r: Value, coefficients: Sequence[float]) -> Value:
     first, second, *rest = coefficients
     y = b.fmuladd(r, first, second)
+    for c in rest:
+        y = b.fmuladd(y, r, c)
+    return y
+
+
+def _monic(b: Builder, r: Value, coefficients: Sequence[float]) -> Value:
+    second, *rest = coefficients
+    y = b.fadd(r, second)
     for c in rest:
         y = b.fmuladd(y, r, c)
     return y

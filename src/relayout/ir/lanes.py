@@ -34,7 +34,7 @@ from relayout.targets.machine import LINE, Machine
 
 __all__ = ["INFINITE", "Lanes", "lanes_of"]
 
-F32 = dtype("f32")
+F32, F16 = dtype("f32"), dtype("f16")
 INFINITE: Final = {"bf16": 0x7F80, "f16": 0x7C00}
 """The bits of infinity."""
 STREAMED = 32  # bytes of the shortest vector that is stored around the caches
@@ -159,7 +159,7 @@ class Lanes:
 
     def in_pairs(self, count: int) -> bool:
         """Whether vectors of so many elements hold even ones first."""
-        return self.pairs and 2 * count == self.b.machine.vector
+        return self.pairs and 2 * count % self.b.machine.vector == 0
 
     def _paired(self, pointer: Value, count: int, valid: int, filler: float | None) -> Value:
         """Elements of even number, then those of odd number."""
@@ -168,12 +168,14 @@ class Lanes:
         return b.real(join(b, [b.shl(words, 16), b.and_(words, -0x10000)]))
 
     def raw(self, pointer: Value, count: int, valid: int, filler: float | None = None) -> Value:
-        """Neighbouring bf16 as the bits that they are; what is not valid holds the filler, or 0."""
+        """Neighbouring bf16 or f16 as the bits that they are; what is not valid holds the filler, or 0."""
         b, kind = self.b, vector(count, I16)
         x = load_pieces(b, kind, pointer, pieces_of(0, valid, 0, 2))
         if filler is None or valid == count:
             return x
-        [bits] = struct.unpack("<hh", struct.pack("<f", filler))[1:]
+        [bits] = struct.unpack(
+            "<h", struct.pack("<e", filler) if self.src is F16 else struct.pack("<f", filler)[2:]
+        )
         return b.shuffle(x, [k if k < valid else count for k in range(count)], bits)
 
     def _put_together(self, x: Value) -> Value:

@@ -35,7 +35,7 @@ from math import lcm, prod
 from typing import NamedTuple
 
 from relayout.ir.builder import Function
-from relayout.ir.kernel import digits, tasks
+from relayout.ir.kernel import digits, share, tasks
 from relayout.ir.lanes import Lanes
 from relayout.ir.types import FLOAT, Value, constant, poison, vector
 from relayout.ir.vectors import Piece, halves, load_pieces, paired, pieces_of, store_pieces
@@ -75,6 +75,7 @@ class Visit(NamedTuple):
 
 Body = Callable[[Visit, Values], Values]
 Combine = Callable[[Values, Values], Values]
+Stage = Callable[[Values, Value], None]
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,14 @@ def rows(
 
 
 def lines(
-    f: Function, made: Rows, pointers: Sequence[Value], lanes: int, unroll: int, together: int, wide: int
+    f: Function,
+    made: Rows,
+    pointers: Sequence[Value],
+    lanes: int,
+    unroll: int,
+    together: int,
+    wide: int,
+    accumulators: int | None = None,
 ) -> Iterator[Lines]:
     """How vectors go through all blocks.
 
@@ -211,6 +219,8 @@ def lines(
         How many rows are interleaved, at most.
     wide : int
         The same where rows don't stay in the L1 cache: more neighbours come from far away together.
+    accumulators : int, optional
+        How many the vectors of a turn share, along a row; without it each has its own.
     """
     for block in made.blocks:
         found, width = made.packing(block, lanes), block.widths[0]
@@ -218,7 +228,7 @@ def lines(
             near = bool(block.loops) and abs(block.loops[-1].src) <= NEAR
             many = _fitting(f.machine, together, made.size * width, together if near else 1)
             for rest, others in _grouped(block, many):
-                yield _Along(f, made, pointers, rest, others, lanes, unroll)
+                yield _Along(f, made, pointers, rest, others, lanes, unroll, accumulators or unroll)
         else:
             each, loop = found
             many = _fitting(f.machine, unroll, made.size // each * lanes * width, wide)
@@ -328,17 +338,44 @@ class Lines:
 
     def tasks(self, task: Callable[[Values], None]) -> None:
         """Write all tasks: one for each turn of the loops around, which is given the addresses."""
-        f, block = self.b, self.block
+        tasks(self.b, self._tasks, lambda number: task(self._begin(number)))
 
-        def turn(number: Value) -> None:
-            at = [f.gep(x, start) for x, start in zip(self.pointers, block.starts, strict=True)]
-            for loop, index in zip(
-                block.loops, digits(f, number, [loop.extent for loop in block.loops]), strict=True
-            ):
-                at = self._moved(at, index, loop.steps)
-            task(at)
+    def staged(self, most: int, stages: Sequence[tuple[Stage, Callable[[], None]]]) -> None:
+        """Write all tasks in groups of ``most``: each stage is done for all of a group before the next one.
 
-        tasks(f, prod(loop.extent for loop in block.loops), turn)
+        A stage is called for each task, with its addresses and its number in the group, and then its second
+        part once for the group. What a task waits for at the end of a stage, a sum for instance, is there
+        when the next one begins: others were done in between.
+        """
+        b = self.b
+        first, last = share(b, self._tasks)
+
+        def group(begin: Value, given: Values) -> Values:
+            end = b.smin(b.add(begin, most), last)
+            for each, all_of_them in stages:
+
+                def turn(number: Value, each: Stage = each) -> None:
+                    each(self._begin(number), b.sub(number, begin))
+
+                b.loop(begin, end, 1, turn)
+                all_of_them()
+            return given
+
+        b.repeat(first, last, most, [], group)
+
+    @property
+    def _tasks(self) -> int:
+        return prod(loop.extent for loop in self.block.loops)
+
+    def _begin(self, number: Value) -> Values:
+        """The addresses of a task."""
+        b, block = self.b, self.block
+        at = [b.gep(x, start) for x, start in zip(self.pointers, block.starts, strict=True)]
+        for loop, index in zip(
+            block.loops, digits(b, number, [loop.extent for loop in block.loops]), strict=True
+        ):
+            at = self._moved(at, index, loop.steps)
+        return at
 
     def visit(
         self, at: Values, given: list[Values], body: Body, merge: Combine | None = None
@@ -516,12 +553,15 @@ class _Along(Lines):
         others: Loop,
         lanes: int,
         unroll: int,
+        accumulators: int,
     ) -> None:
         super().__init__(f, made, pointers, block)
         self.others, self.rows = others, others.extent
         self.count = self.segment = min(lanes, 1 << (made.longest - 1).bit_length())
         self.vectors = min(unroll, -(-made.longest // self.count))
-        self._accumulate(self.vectors * self.rows, unroll, -(-made.size // (self.count * self.vectors)))
+        self.each = min(accumulators, self.vectors)  # accumulators of a row
+        unroll = min(unroll, accumulators)
+        self._accumulate(self.each * self.rows, unroll, -(-made.size // (self.count * self.each)))
 
     def _turns(self, piece: Nest, loops: Sequence[Loop]) -> int:
         return prod(loop.extent for loop in loops) * -(-_length(piece) // (self.count * self.vectors))
@@ -538,7 +578,7 @@ class _Along(Lines):
                     self._ahead(self._ahead(begin, self.others.steps, row), steps, k * n),
                     steps,
                     size,
-                    (time * self.rows + row) * many + k % many,
+                    (time * self.rows + row) * self.each + k % self.each,
                     row,
                 )
                 for row in range(self.rows)
@@ -562,7 +602,7 @@ class _Along(Lines):
     ) -> list[Values]:
         b, out, found = self.b, [], self._joined(found, combine)
         for row in range(self.rows):
-            values = paired(found[row * self.vectors : (row + 1) * self.vectors], combine)
+            values = paired(found[row * self.each : (row + 1) * self.each], combine)
             while values[0].type.count > 1:
                 lower, upper = zip(*(halves(b, x) for x in values), strict=True)
                 values = combine(list(lower), list(upper))

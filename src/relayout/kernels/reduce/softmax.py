@@ -42,12 +42,17 @@ A register of bf16 is two of f32, elements of even number and those of odd numbe
 (:class:`relayout.ir.lanes.Lanes`), since it does not matter which lane is whose.
 
 **With registers of 32 bytes** nothing saturates, so that bounds would cost what a maximum does. Largest bf16
-are found among their bits, 16 in a register: the largest of them as integers if one is not below 0, else the
-smallest. All powers are multiplied by one number that makes the exponential shorter
-(:func:`relayout.ir.exponential.exp2_and_half`), and by another for which sums are 1 at most, so that no
-quotient is subnormal. No
+and f16 are found among their bits, 16 in a register: the largest of them as integers if one is not below 0,
+else the smallest. All powers are multiplied by two numbers that make the exponential shorter
+(:func:`relayout.ir.exponential.exp2_and_half`), and by another that keeps quotients from being subnormal. No
 instruction rounds to bf16 there: halves are rounded up, an addition in place of seven instructions, since the
 exponential is not exact to that anyway.
+
+A row by itself waits for its maximum, for its sum and for a quotient there, as long as four lines take. So a
+few rows go through each pass one after the other (:meth:`relayout.kernels.reduce.rows.Lines.staged`), their
+exponentials on the stack, and what is made of their maxima and sums is made for eight of them at once. Within
+a pass four registers take each step together: one alone would wait for itself, since a processor looks only
+so far ahead. They are added up before they are added to the sum, of which there is one.
 
 Special values need no code: an infinite maximum makes NaN of ``x - m``, and a NaN anywhere makes the sum NaN.
 So a row of -inf alone is NaN, as in PyTorch; -inf among numbers is 0. Guarded, what is NaN is stored as 0.
@@ -56,17 +61,18 @@ So a row of -inf alone is NaN, as in PyTorch; -inf among numbers is 0. Guarded, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 from relayout.dtypes import DType, dtype
 from relayout.ir import math as functions
-from relayout.ir.builder import Function
-from relayout.ir.conversions import flushed
+from relayout.ir.builder import Function, Operand
+from relayout.ir.conversions import flushed, to_f32
 from relayout.ir.exponential import LOG2_E, exp2, exp2_and_half, saturates
 from relayout.ir.kernel import kernel
 from relayout.ir.lanes import Lanes, lanes_of
-from relayout.ir.types import I16, I32, Value, constant, vector
+from relayout.ir.types import FLOAT, I16, I32, Type, Value, constant, vector
+from relayout.ir.vectors import halves
 from relayout.kernels.reduce.rows import Lines, Rows, Values, Visit, lines, rows
 from relayout.layout.descriptor import MemoryDesc
 from relayout.records import dataclass
@@ -84,6 +90,15 @@ UNCOMPENSATED_NARROW = 64  # the same where results are rounded to bf16 or f16: 
 HELD = 16  # registers of a row that is held in them
 TOGETHER = 32  # registers of such rows that are interleaved
 MOST_KEPT = 1 << 12  # elements of a row whose exponentials are kept
+# With registers of 32 bytes:
+TURN = 64  # elements of one turn
+STRAIGHT = 256  # elements of the longest row without turns
+GROUP = 16  # rows that go through each pass one after the other, at most
+GROUPED = 1 << 12  # elements of these rows, at most: half of the L1 cache holds their exponentials
+EIGHT = 8  # rows whose maxima and sums are computed with at once
+NUMBERS = 4  # of a row, at most: what is subtracted and multiplied by, and a sum with what it was rounded by
+LOWEST = {BF16: 0xFF80 - 0x10000, F16: 0xFC00 - 0x10000}  # the bits of -inf
+
 FAR = 2.0**16  # from zero: other bf16 are at least 256 away, and the last bit of f32 is 2**-7
 SMALLEST = 2.0**-126  # of the normal numbers of f32
 OFFSET = {BF16: 32.0, F16: 0.0}  # added to exponents in place of a maximum: what is at least 2**-126 of a sum
@@ -113,15 +128,22 @@ class SoftmaxPlan:
     def vectors(self, machine: Machine) -> tuple[int, int]:
         """Elements of a vector, and how many vectors of a row are held in registers; 0: none is.
 
-        Two registers are one vector where an instruction rounds both at once.
+        Two registers are one vector where an instruction rounds both at once, and four where they have
+        32 bytes: each waits for itself, and a processor looks only so far ahead.
         """
         lanes, row = lanes_of(machine, self.src), self.rows.size
-        packed = any(self.rows.packing(block, k * lanes) for block in self.rows.blocks for k in (1, 2))
+        if _halves(machine):
+            fitting = (k * lanes for k in (4, 2) if k * lanes <= self.rows.longest)
+            return next((many for many in fitting if not self._packs(many)), lanes), 0
+        packed = self._packs(lanes) or self._packs(2 * lanes)
         holds = self.short and not packed and self.rows.longest == row <= HELD * lanes
-        rounds = flushed(machine, lanes) or (_halves(machine) and self.src is BF16)
-        if self.short and not packed and self.dst is BF16 and row > lanes and rounds:
+        if self.short and not packed and self.dst is BF16 and row > lanes and flushed(machine, lanes):
             lanes *= 2
         return lanes, -(-row // lanes) if holds else 0
+
+    def _packs(self, lanes: int) -> bool:
+        """Whether vectors of so many elements would have some of several rows."""
+        return any(self.rows.packing(block, lanes) for block in self.rows.blocks)
 
 
 def _halves(machine: Machine) -> bool:
@@ -146,12 +168,20 @@ def planned(
 def module(made: SoftmaxPlan, machine: Machine) -> str:
     """The text of the kernel: the function :data:`ENTRY`."""
     f = kernel(ENTRY, machine)
-    together = ROWS if made.rows.longest <= SHORT_ROW else 1
+    staged = _halves(machine)
+    together = ROWS if made.rows.longest <= SHORT_ROW and not staged else 1
     lanes, held = made.vectors(machine)
     if held:
         together = min(ROWS, max(1, TOGETHER * lanes_of(machine, made.src) // (held * lanes)))
-    for found in lines(f, made.rows, f.arguments[:2], lanes, held or UNROLL, together, UNROLL):
-        found.tasks(_Passes(f, made, found, held > 0).write)
+    unroll, accumulators = held or UNROLL, None
+    if staged:
+        unroll, accumulators = max(1, (STRAIGHT if made.rows.longest <= STRAIGHT else TURN) // lanes), 1
+    for found in lines(f, made.rows, f.arguments[:2], lanes, unroll, together, UNROLL, accumulators):
+        passes = _Passes(f, made, found, held > 0)
+        if staged and found.along:
+            passes.in_stages()
+        else:
+            found.tasks(passes.write)
     return f.text()
 
 
@@ -165,7 +195,7 @@ class _Passes:
         self.briefly = _halves(f.machine)
         self.scaled = made.short and self.briefly
         self.v = Lanes(f, made.src, made.dst, flushes=True, pairs=pairs, upward=self.scaled)
-        self.among_bits = self.scaled and self.v.in_pairs(found.count)
+        self.among_bits = self.scaled and found.along and made.src in LOWEST
         self.stores = made.dst is F32 and not made.log
         self.holds = holds
         self.held: dict[int, Value] = {}  # what is known of the elements of each slot
@@ -176,9 +206,12 @@ class _Passes:
             and made.rows.dense
         )
         self.room: Value | None = None
-        if keeps and made.rows.size <= MOST_KEPT:  # the last vector of a row may be whole there
-            self.room = f.alloca(4 * -(-made.rows.size // found.count) * found.count, LINE)
+        self.row = 4 * -(-made.rows.size // found.count) * found.count  # the last vector may be whole
+        self.group = max(1, min(GROUP, GROUPED // max(1, made.rows.size))) if self.briefly else 1
+        if keeps and made.rows.size <= MOST_KEPT:
+            self.room = f.alloca(self.row * self.group, LINE)
         self.kept = Lanes(f, F32, F32)
+        self.shares = self.briefly and found.along and not made.log
         self.careful = made.log or found.terms > (UNCOMPENSATED_NARROW if made.short else UNCOMPENSATED_TERMS)
         least = SMALLEST * max(1, made.rows.size)  # so that no result is subnormal
         self.nothing_below, self.least = math.log(least), math.log2(least)
@@ -206,44 +239,103 @@ class _Passes:
         self.held = held
         b.when(b.not_(outside), lambda: self._written(at, most, factors))
 
+    def in_stages(self) -> None:
+        """All tasks, in groups of rows: a pass of all rows of a group, and then the next."""
+        b, n, found, room = self.b, self.lines.count, self.lines, self.room
+        eights = -(-self.group // EIGHT)
+        numbers = b.alloca(4 * NUMBERS * eights * EIGHT, LINE)  # of each row, one kind after the other
+
+        def place(row: Operand, k: int) -> Value:
+            return b.gep(b.gep(numbers, 4 * k * eights * EIGHT), row, 4)
+
+        def keep(row: Value, given: Values, begin: int) -> None:
+            for k, x in enumerate(given, begin):
+                one = b.extract(x, 0)
+                b.store(one if one.type.is_float else b.sext(one, I32), place(row, k))
+
+        def kept(row: Value, begin: int, end: int) -> list[Values]:
+            return [[b.splat(b.load(vector(1, FLOAT), place(row, k)), n) for k in range(begin, end)]]
+
+        def made(begin: int, types: Sequence[Type], make: Callable[[Values], Values]) -> int:
+            """What is made of some numbers of each row, in the place of these; how many they are."""
+            for row in range(0, eights * EIGHT, EIGHT):
+                given = [b.load(vector(EIGHT, x), place(row, begin + k)) for k, x in enumerate(types)]
+                after = make(given)
+                for k, x in enumerate(after, begin):
+                    b.store(x, place(row, k))
+            return len(after)
+
+        kinds = [I32, I32] if self.among_bits else [FLOAT]
+        constants = 0
+
+        def largest(at: Values, row: Value) -> None:
+            keep(row, self._largest(at, list)[0], 0)
+
+        def subtracted() -> None:
+            nonlocal constants
+            constants = made(0, kinds, lambda given: self._subtracted(self._real(given)))
+
+        def summed(at: Values, row: Value) -> None:
+            self.room = room and b.gep(room, row, self.row)
+            sums = self._sums(at, kept(row, 0, constants))
+            keep(row, found.combined(sums, self._together, list)[0], constants)
+
+        def divided() -> None:
+            made(constants, [FLOAT] * (1 + self.careful), self._factor)
+
+        def written(at: Values, row: Value) -> None:
+            self.room = room and b.gep(room, row, self.row)
+            self._written(at, kept(row, 0, constants), kept(row, constants, constants + 1), self._guard)
+
+        stages = [(largest, subtracted), (summed, divided), (written, lambda: None)]
+        found.staged(self.group, stages)
+
     def _shifted(self, at: Values) -> None:
         """All three passes."""
-        b, v, n, found = self.b, self.v, self.lines.count, self.lines
         self.held = {}
+        most = self._most(at)
+        factors = self.lines.combined(self._sums(at, most), self._together, self._factor)
+        self._written(at, most, factors, self._guard)
 
-        def largest(at: Visit, given: Values) -> Values:
-            x = self._loaded(at)
-            if self.holds:
-                self.held[at.slot] = x
-            return [v.larger(x, given[0])]
+    def _guard(self, y: Value) -> Value:
+        return self.b.select(self.b.fcmp("ord", y, y), y, 0.0)
 
-        if self.among_bits:
-            most = self._among_bits(at)
-        else:
-            first = [[v.constant(float("-inf"), n)] for _ in range(found.slots)]
-            visited = found.visit(at, first, largest)
-            most = found.combined(visited, lambda one, other: [v.larger(one[0], other[0])], self._subtracted)
-        factors = found.combined(self._sums(at, most), self._together, self._factor)
-        self._written(at, most, factors, lambda y: b.select(b.fcmp("ord", y, y), y, 0.0))
+    def _most(self, at: Values) -> list[Values]:
+        """The first pass: the largest element of each row, and what comes of it."""
+        return self._largest(at, lambda given: self._subtracted(self._real(given)))
 
-    def _among_bits(self, at: Values) -> list[Values]:
-        """The largest bf16 of each row, found among integers; NaN with a sign may be passed over."""
+    def _largest(self, at: Values, finish: Callable[[Values], Values]) -> list[Values]:
+        """The largest element of each row; of bf16 and f16 the largest and the smallest of their bits."""
         b, v, n, found = self.b, self.v, self.lines.count, self.lines
-        lowest = constant(vector(n, I16), 0xFF80 - 0x10000)  # the bits of -inf
+        bits = constant(vector(n, I16), LOWEST[self.made.src]) if self.among_bits else None
+        first = [v.constant(float("-inf"), n)] if bits is None else [bits, bits]
 
         def both(one: Values, other: Values) -> Values:
+            if not self.among_bits:
+                return [v.larger(one[0], other[0])]
             return [b.intrinsic(name, x, y) for name, x, y in zip(("smax", "smin"), one, other, strict=True)]
 
         def visited(at: Visit, given: Values) -> Values:
-            x = v.raw(at.at[0], n, at.valid, float("-inf"))
-            return both(given, [x, x])
+            if self.among_bits:
+                x = v.raw(at.at[0], n, at.valid, float("-inf"))
+                return both(given, [x, x])
+            x = self._loaded(at)
+            if self.holds:
+                self.held[at.slot] = x
+            return both([x], given)
 
-        def real(given: Values) -> Values:
-            largest, smallest = given
-            bits = b.select(b.icmp("slt", largest, 0), smallest, largest)
-            return self._subtracted([b.real(b.shl(b.zext(bits, I32), 16))])
+        return found.combined(found.visit(at, [first] * found.slots, visited), both, finish)
 
-        return found.combined(found.visit(at, [[lowest, lowest]] * found.slots, visited), both, real)
+    def _real(self, given: Values) -> Values:
+        """What :meth:`_largest` found as f32; among bits a NaN with a sign may have been passed over."""
+        b = self.b
+        if not self.among_bits:
+            return given
+        largest, smallest = given
+        bits = b.select(b.icmp("slt", largest, 0), smallest, largest)
+        if self.made.src is BF16:
+            return [b.real(b.shl(b.resize(bits, 32), 16))]
+        return [to_f32(b, b.resize(bits, 16), F16)]
 
     def _sums(self, at: Values, most: list[Values]) -> list[Values]:
         """The second pass: sums of exponentials, which are kept where there is room."""
@@ -258,10 +350,19 @@ class _Passes:
                 v.store(at.at[-1], e, at.valid)
             elif self.room is not None:
                 self.kept.store(self._place(self.room, at, row), e, self._extent(at))
+            if self.shares:
+                e = self._of_a_register(e)
             return self._compensated(e, *given) if self.careful else [b.fadd(given[0], e)]
 
-        first = [[v.constant(0, n)] * (2 if self.careful else 1) for _ in range(found.slots)]
+        terms = v.constant(0, min(n, lanes_of(b.machine, F32)) if self.shares else n)
+        first = [[terms] * (2 if self.careful else 1) for _ in range(found.slots)]
         return found.visit(at, first, added)
+
+    def _of_a_register(self, e: Value) -> Value:
+        """The lanes of several registers added up to one."""
+        while e.type.count > lanes_of(self.b.machine, F32):
+            e = self.b.fadd(*halves(self.b, e))
+        return e
 
     def _written(
         self,
@@ -328,7 +429,11 @@ class _Passes:
 
     @property
     def _lowered(self) -> float:
-        """What is added to all exponents of a row: its sum is 1 at most then, so no result is subnormal."""
+        """What is added to all exponents of a row, so that no result is subnormal.
+
+        Its least term that is not 0 is 2**-126.5 then, and its sum 2**-0.5 at most (both times the number
+        that makes the polynomial begin with 1).
+        """
         return -0.5 - math.log2(max(1, self.made.rows.size))
 
     def _exponential(self, x: Value, given: Values) -> Value:
@@ -340,9 +445,9 @@ class _Passes:
         b = self.b
         if self.scaled:
             if len(given) > 1:
-                return exp2_and_half(b, b.fmuladd(x, given[1], given[0]), self._degree)
+                return exp2_and_half(b, b.fmuladd(x, given[1], given[0]), self._degree, True)
             argument = b.fmuladd(b.fsub(x, given[0]), LOG2_E, self._lowered)
-            return exp2_and_half(b, argument, self._degree)
+            return exp2_and_half(b, argument, self._degree, True)
         if self.made.short:
             folded = len(given) > 1
             argument = b.fmuladd(x, given[1], given[0]) if folded else b.fmul(b.fsub(x, given[0]), LOG2_E)
