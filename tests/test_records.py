@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import inspect
 import pickle
 import sys
@@ -142,3 +143,69 @@ def test_operations_are_pickled() -> None:
     x = Spec("src", (2, 3), dtype("f32"))
     made = Eltwise((x,), (x.named("dst"),), function=Function("relu"))
     assert pickle.loads(pickle.dumps(made)) == made
+
+
+@pytest.mark.parametrize("made", [dataclasses, records])
+def test_what_is_kept_besides_fields_is_not_compared(made: Any) -> None:
+    """A class without fields that are compared, whose objects keep what they have computed."""
+
+    @made.dataclass(frozen=True)
+    class Lazy:
+        note: str = made.field(default="", compare=False)
+
+        @functools.cached_property
+        def length(self) -> int:
+            return len(self.note)
+
+    one, other = Lazy("one"), Lazy("other")
+    before = hash(one)
+    assert one.length == 3
+    assert one == other
+    assert hash(one) == before == hash(other)
+
+
+@pytest.mark.parametrize("made", [dataclasses, records])
+def test_a_field_that_is_given_again_takes_part_in_what_is_said_last(made: Any) -> None:
+    @made.dataclass(frozen=True)
+    class Above:
+        first: int
+        second: int = 0
+
+    @made.dataclass(frozen=True)
+    class Below(Above):
+        second: int = made.field(default=3, compare=False, repr=False)
+
+    assert Below(1, 2) == Below(1, 4)
+    assert hash(Below(1, 2)) == hash(Below(1, 4))
+    assert text(Below(1, 2)) == "Below(first=1)"
+    assert Above(1, 2) != Above(1, 4)
+
+
+@pytest.mark.parametrize("made", [dataclasses, records])
+def test_a_default_that_all_would_share_is_refused(made: Any) -> None:
+    with pytest.raises(ValueError, match="default"):
+
+        @made.dataclass
+        class Shared:
+            several: list[int] = []  # noqa: RUF012 - that is what is tried
+
+
+@pytest.mark.parametrize("made", [dataclasses, records])
+def test_what_holds_itself_is_shown(made: Any) -> None:
+    @made.dataclass
+    class Knot:
+        end: Any = None
+
+    knot = Knot()
+    knot.end = [knot]
+    assert text(knot) == "Knot(end=[...])"
+
+
+def test_a_value_too_many_is_told() -> None:
+    @records.dataclass
+    class Named:
+        first: int
+        second: int = records.field(default=0, kw_only=True)
+
+    with pytest.raises(TypeError, match="was given 2 values"):
+        Named(1, 2)  # type: ignore[misc]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 else:
     import sys
     from operator import itemgetter
+    from reprlib import recursive_repr
 
     class field:
         """What there is to say of a field besides its type: its default, and what it takes part in."""
@@ -106,6 +107,8 @@ else:
                 else:
                     setattr(cls, name, value)
             if value is not ...:
+                if value.__class__.__hash__ is None:
+                    raise ValueError(f"{cls.__name__}: all share the default of {name}; use default_factory")
                 known.defaults[name] = value
                 known.factories.pop(name, None)
             elif said.factory is not None:
@@ -117,8 +120,10 @@ else:
             ):
                 if takes_part and name not in several:
                     several.append(name)
+                elif not takes_part and name in several:  # the class above says something else of it
+                    several.remove(name)
         known.checks = hasattr(cls, "__post_init__")
-        known.key = itemgetter(*known.compared) if known.compared else len
+        known.key = itemgetter(*known.compared) if known.compared else _nothing
         cls._record, cls.__match_args__ = known, tuple(known.places)
         cls.__dataclass_fields__, cls.__dataclass_params__ = _FIELDS, _Params(frozen)
         methods = {"__init__": _init, "__signature__": _SIGNATURE}
@@ -177,7 +182,7 @@ else:
     def _init(self, *args, **given):
         known, state = self._record, self.__dict__
         names, places = known.names, known.places
-        if given or len(args) != len(names):
+        if given or len(args) != len(names) or len(places) != len(names):
             state.update(known.defaults)
             for name, make in known.factories.items():
                 state[name] = make()
@@ -193,6 +198,10 @@ else:
         if known.checks:
             self.__post_init__()
 
+    def _nothing(_):
+        """What there is to compare where no field is: what is computed once and kept is no field."""
+        return ()
+
     def _eq(self, other):
         if other.__class__ is not self.__class__:
             return NotImplemented
@@ -204,6 +213,7 @@ else:
     def _hash(self):
         return hash(self._record.key(self.__dict__))
 
+    @recursive_repr()
     def _repr(self):
         words = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._record.shown)
         return f"{type(self).__qualname__}({words})"
