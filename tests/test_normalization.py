@@ -445,3 +445,30 @@ def test_statistics_of_bf16_do_not_depend_on_lanes(dims):
         made = LayerNormalization(x.desc, rms=rms)
         exact = np.asarray(made.reference(x), np.float64)
         np.testing.assert_allclose(made(x).numpy().astype(np.float64), exact, rtol=2.0**-7, atol=2e-3)
+
+
+@pytest.mark.parametrize("length", [16, 768, 2064, 4096, 4112, 100])
+@pytest.mark.parametrize("rms", [False, True])
+@pytest.mark.parametrize("scaled", [True, False])
+def test_many_rows_of_bf16_are_as_few_of_them(length: int, rms: bool, scaled: bool) -> None:
+    """Of many rows vectors may hold elements of even number first, and scale and shift with them."""
+    random = np.random.default_rng(length)
+    data = (random.standard_normal((33, length)) * 3 + 5).astype(np.float32)
+    data[3, 1], data[4, 2], data[5, 3], data[6] = np.nan, np.inf, 3e38, 1
+    tables = [random.standard_normal(length).astype(np.float32) for _ in range(scaled * (2 - rms))]
+    if scaled:
+        tables[0][7], tables[0][9] = np.inf, np.nan
+
+    def made(data: np.ndarray) -> np.ndarray:
+        x = rl.tensor(data, "ab", "bf16")
+        layer = LayerNormalization(x.desc, scale=scaled, shift=scaled and not rms, rms=rms)
+        dims = [layer.descs[name].dims for name in layer.inputs[1:]]
+        given = [rl.tensor(t.reshape(to)) for t, to in zip(tables, dims, strict=True)]
+        found = layer(x, *given)
+        layer(x, *given, out=x)
+        assert (x.buffer == found.buffer).all()
+        return found.numpy().view(np.uint16)
+
+    whole = made(data)
+    for first in range(0, 33, 11):
+        np.testing.assert_array_equal(made(data[first : first + 11]), whole[first : first + 11])

@@ -18,6 +18,9 @@ before and takes three more operations.
 The second pass computes ``((x - p) - e)``, which is exact where ``x - m`` would be rounded with the mean: a
 row of 1e6 and small differences from it is normalised as precisely as one around zero.
 
+With AVX2 vectors of bf16 are taken apart into elements of even and of odd number, results, scale and shift as
+well, where there are many rows (:func:`_in_pairs`); nothing else changes by that.
+
 Long sums are taken level by level, so that rounding errors do not grow with their length. Where lanes come
 from is said in :mod:`relayout.kernels.reduce.rows`.
 """
@@ -40,13 +43,15 @@ from relayout.layout.layout import Layout
 from relayout.loops.nest import Nest
 from relayout.ops.functions import Function
 from relayout.records import dataclass, replace
-from relayout.targets.machine import Machine
+from relayout.targets.machine import LINE, Machine
 
 __all__ = ["ENTRY", "NormalizationPlan", "Normalized", "Passes", "module", "planned"]
 
 ENTRY = "normalization"
 UNROLL = {64: 8, 32: 4, 16: 4}  # vectors of one turn, by the bytes of a register
 WIDE = 4  # times as many where rows don't stay in the L1 cache
+MANY_ROWS = 16  # for which a table is put in another order first
+MOST_IN_PAIRS = 1 << 12  # elements of such a table: 16 KiB of the stack
 FAR = 16.0  # squared deviations between a pivot and the mean, from which on a better pivot is taken
 F32, BF16, U8 = map(dtype, ("f32", "bf16", "u8"))
 
@@ -142,8 +147,12 @@ def module(made: NormalizationPlan, machine: Machine) -> str:
 
     def write(f: builder.Function, past: bool) -> None:
         pointers = [f["src"], *operands(f, count), f["dst"]]
+        pairs = _in_pairs(made, levels, machine, lanes)
+        if pairs:
+            for k in range(1, 1 + what.scale + what.shift):
+                pointers[k] = _even_first(f, pointers[k], levels.size, lanes)
         for found in lines(f, levels, pointers, lanes, unroll, together, WIDE * unroll):
-            found.tasks(Passes(f, replace(made, stream=past), found).write)
+            found.tasks(Passes(f, replace(made, stream=past), found, pairs).write)
 
     return streaming(ENTRY, machine, made.stream, write)
 
@@ -166,12 +175,55 @@ def _vectors(made: NormalizationPlan, machine: Machine) -> tuple[int, int, int]:
     return lanes, unroll, together
 
 
-class Passes:
-    """The passes over the rows of a task."""
+def _in_pairs(made: NormalizationPlan, rows: Rows, machine: Machine, lanes: int) -> bool:
+    """Whether vectors of bf16 are two registers of f32, one of elements of even number and one of the others.
 
-    def __init__(self, f: builder.Function, made: NormalizationPlan, found: Lines) -> None:
+    With AVX2 two instructions widen such vectors and eight round them, in place of six and twelve. Scale and
+    shift of all rows have to lie like that, too, which pays where there are many rows for which that is done.
+    """
+    what, number = made.what, sum(block.size for block in rows.blocks)
+    if not (machine.is_avx2 and made.src is BF16 is made.dst) or what.mask or 2 * lanes != machine.vector:
+        return False
+    tables = range(1, 1 + what.scale + what.shift)
+    if tables and (number < MANY_ROWS or rows.size > MOST_IN_PAIRS):
+        return False
+    runs = [(piece, contiguous(piece)) for piece in rows.pieces]
+    whole = all(run is not None and run.extent % lanes == 0 for _, run in runs)
+    once = all(
+        block.starts[k] == 0 and all(loop.steps[k] == 0 for loop in block.loops)
+        for block in rows.blocks
+        for k in tables
+    )
+    along = all(
+        run is not None and run.steps[k] == 4 and piece.starts[k] // 4 % lanes == 0
+        for piece, run in runs
+        for k in tables
+    )
+    packed = any(rows.packing(block, lanes) for block in rows.blocks)
+    return whole and once and along and not packed and rows.dense
+
+
+def _even_first(f: builder.Function, table: Value, size: int, lanes: int) -> Value:
+    """A copy of a table, in each vector elements of even number first."""
+    room = f.alloca(4 * size, LINE)
+    v = Lanes(f, F32, F32)
+    order = [*range(0, lanes, 2), *range(1, lanes, 2)]
+
+    def turn(k: Value) -> None:
+        v.store(f.gep(room, k, 4), f.shuffle(v.load(f.gep(table, k, 4), lanes), order))
+
+    f.loop(0, size, lanes, turn)
+    return room
+
+
+class Passes:
+    """The passes over the rows of a task; in pairs, vectors have elements of even number first."""
+
+    def __init__(
+        self, f: builder.Function, made: NormalizationPlan, found: Lines, pairs: bool = False
+    ) -> None:
         self.b, self.what, self.lines, self.size = f, made.what, found, made.rows.size
-        self.v, self.table = Lanes(f, made.src, made.dst), Lanes(f, F32, F32)
+        self.v, self.table = Lanes(f, made.src, made.dst, pairs=pairs), Lanes(f, F32, F32)
         whole = made.rows.longest == made.rows.size and made.rows.size % found.count == 0
         pairs = made.src is BF16 and found.along and whole
         self.sums = Lanes(f, made.src, made.dst, pairs=pairs)  # to which it does not matter whose a lane is
