@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from relayout.jit import cache
+from relayout.runtime import collection
 from strategies import tried
 
 cache.SETTLED = 0  # the environment of a fresh machine was installed a second ago, and then nothing is kept
@@ -35,9 +36,14 @@ def load_vectors(name: str) -> Any:
 
 
 def pytest_collection_finish() -> None:
-    """Twenty thousand tests stay until the end: the garbage collector need not look at them each time."""
+    """Twenty thousand tests stay until the end: the garbage collector need not look at them each time.
+
+    Nor need each network that is compiled count them.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    collection._frozen = lambda: True
 
 
 @pytest.fixture(scope="session", autouse=True)

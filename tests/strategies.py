@@ -448,15 +448,15 @@ def written(layout: Layout) -> bool:
 # --- the definition ----------------------------------------------------------------------------------------
 
 
-def term_place(ladder: Any, number: int) -> int:
-    """The sum of the digits of one number: ``number // weight % extent * stride``."""
+def term_place(ladder: Any, number: Any) -> Any:
+    """The sum of the digits of one number, or of each of an array: ``number // weight % extent * stride``."""
     return sum(number // weight % extent * stride for weight, extent, stride in ladder)
 
 
 def _term_places(layout: Layout, sizes: Sequence[int]) -> list[Places]:
     """For each term a table of the places of its numbers."""
     return [
-        np.array([term_place(ladder, number) for number in range(size)], dtype=np.int64)
+        np.zeros(size, np.int64) + term_place(ladder, np.arange(size, dtype=np.int64))
         for ladder, size in zip(layout.ladders, sizes, strict=True)
     ]
 
@@ -491,7 +491,7 @@ def room_places(layout: Layout) -> set[int]:
 
 def padding_places(layout: Layout) -> set[int]:
     """The offsets that belong to the layout but to no element of it."""
-    return room_places(layout) - set(element_places(layout).ravel().tolist())
+    return set(padding_offsets(layout).tolist())
 
 
 def padding_offsets(layout: Layout) -> Places:

@@ -7,15 +7,33 @@ from collections.abc import Iterator
 
 import pytest
 
+from processes import is_done
+from relayout.runtime import collection
 from relayout.runtime.collection import paused
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_frozen() -> Iterator[None]:
-    """As where nobody freezes anything; the tests themselves are frozen elsewhere."""
+def _nothing_is_frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As where nobody freezes anything; the tests themselves are frozen elsewhere, and not counted again."""
+    monkeypatch.setattr(collection, "_frozen", lambda: gc.get_freeze_count() > 0)
     gc.unfreeze()
     yield
     gc.freeze()
+
+
+def test_what_is_frozen_is_counted_where_no_test_has_done_so(tmp_path):
+    is_done(
+        tmp_path,
+        """
+        import gc
+        from relayout.runtime.collection import paused
+        gc.freeze()
+        with paused():
+            pass
+        assert gc.get_freeze_count()
+        print("done")
+        """,
+    )
 
 
 def test_nothing_is_collected_when_a_pause_ends():

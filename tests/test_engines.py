@@ -226,7 +226,7 @@ def test_children_go_on_with_what_is_used_and_unmap_what_is_not(tmp_path):
 
         held, stop = plan(1), threading.Event()
         def busy():
-            while not stop.is_set():
+            while not stop.wait(0.001):  # or whoever forks might wait for the lock for long
                 churn(10)
         thread = threading.Thread(target=busy)
         thread.start()
