@@ -498,8 +498,15 @@ def padding_offsets(layout: Layout) -> Places:
     """The same as :func:`padding_places`, as an array."""
     if 0 in layout.dims:
         return np.empty(0, np.int64)
-    room = _all_sums(layout, _term_places(layout, layout.padded))
-    return np.setdiff1d(room.ravel(), element_places(layout).ravel())
+    room = _all_sums(layout, _term_places(layout, layout.padded)).ravel()
+    elements = element_places(layout).ravel()
+    low, high = int(room.min()), int(room.max())
+    if high - low > 4096 + 16 * room.size:  # strides are large
+        return np.setdiff1d(room, elements)
+    padding = np.zeros(high - low + 1, bool)
+    padding[room - low] = True
+    padding[elements - low] = False
+    return np.flatnonzero(padding) + low
 
 
 def has_clean_padding(layout: Layout) -> bool:

@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import relayout as rl
+from covering import share
 from elementwise import FORMATS, check, machine_code, sides
 from relayout import LayoutError, Unsupported
 from relayout.primitives import (
@@ -162,7 +163,8 @@ class TestRows:
 
     @pytest.mark.parametrize("format", FORMATS)
     def test_formats(self, format):
-        for k, (channels, groups) in enumerate(((1, 1), (32, 8), (32, 32), (40, 4), (160, 4))):
+        tried = [*enumerate(((1, 1), (32, 8), (32, 32), (40, 4), (160, 4)))]
+        for k, (channels, groups) in share(tried, FORMATS.index(format)):
             src = rl.MemoryDesc((2, channels, 5, 9), FLOATS[k % 3], format)
             table = rl.MemoryDesc((channels,), FLOATS[k // 2], "a")
             forward = GroupNormalization(src, table, True, groups=groups, epsilon=0.125, statistics=True)
@@ -192,7 +194,7 @@ class TestSoftmax:
     @pytest.mark.parametrize("format", FORMATS)
     @pytest.mark.parametrize("log", [False, True])
     def test_formats(self, format, log):
-        for k, channels in enumerate((1, 3, 17, 100, 1000)):
+        for k, channels in share([*enumerate((1, 3, 17, 100, 1000))], FORMATS.index(format) + log):
             src = rl.MemoryDesc((2, channels, 3, 5), FLOATS[k % 3], format)
             made = SoftmaxBackward(Softmax(src, 1 + k % 3, log=log))
             assert made.implementation.startswith("machine code")
@@ -214,7 +216,8 @@ class TestResponses:
     @pytest.mark.parametrize("format", FORMATS)
     @pytest.mark.parametrize("algorithm", ["across_channels", "within_channel"])
     def test_formats(self, format, algorithm):
-        for k, channels in enumerate((1, 3, 17, 31, 100)):
+        tried = [*enumerate((1, 3, 17, 31, 100))]
+        for k, channels in share(tried, FORMATS.index(format) + len(algorithm)):
             src = rl.MemoryDesc((2, channels, 7, 9), FLOATS[k % 3], format)
             forward = LRN(src, algorithm=algorithm, size=k + 1, alpha=0.5)
             for made in (forward, LRNBackward(forward)):

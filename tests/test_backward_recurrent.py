@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import relayout as rl
+from covering import covering, share
 from elementwise import check, machine_code
 from relayout import LayoutError, MemoryDesc, Unsupported
 from relayout.ops.recurrent import DIRECTIONS, GATES
@@ -134,7 +135,7 @@ def backward_layers(draw: st.DrawFn, cells: tuple[str, ...] = tuple(sorted(GATES
 
 @runs_code
 @given(backward_layers())
-@examples(30)
+@examples(18)
 def test_machine_code_is_the_definition(both: Any) -> None:
     made, forward = both
     assert all(one.implementation.startswith("machine code") for one in both)
@@ -145,11 +146,7 @@ def test_machine_code_is_the_definition(both: Any) -> None:
 @runs_code
 @pytest.mark.parametrize(
     ("cell", "parts", "shares"),
-    [
-        (cell, *pair)
-        for cell, pairs in zip(sorted(GATES), cycle((((1, 2), (3, 1)), ((2, 3), (3, 2)))), strict=False)
-        for pair in pairs
-    ],
+    [(cell, *pair) for cell, pair in covering(sorted(GATES), ((1, 2), (2, 3), (3, 1), (3, 2)), strength=1)],
 )
 def test_no_schedule_changes_a_result(
     cell: str, parts: int, shares: int, monkeypatch: pytest.MonkeyPatch
@@ -173,7 +170,7 @@ def test_threads_change_no_bit(
 ) -> None:
     """Neither those that work nor those that were planned for."""
     found = []
-    for count, working in ((1, 1), (2, 2), (3, 1)):
+    for count, working in ((1, 1), *share(((2, 2), (3, 1)), len(cell))):
         monkeypatch.setenv("RELAYOUT_THREADS", str(count))
         forward = layer(cell, *sizes, workspace=True)
         data = arrays(forward)

@@ -75,6 +75,11 @@ def modules_of(node: ast.AST) -> list[str]:
     return []
 
 
+def names_of(node: ast.AST) -> tuple[str, ...]:
+    """The name that a node is, if it is one."""
+    return tuple(getattr(node, field) for field in ("id", "attr") if hasattr(node, field))
+
+
 LATE = re.compile(r"^[ \t]+(import|from) |import_module|__import__", re.MULTILINE)
 """What every module has that imports anything within a function."""
 
@@ -83,7 +88,9 @@ def late_imports(tree: ast.AST, known: set[str]) -> Iterator[tuple[int, str]]:
     """Imports within functions that are not under the lock, with their lines."""
 
     def visit(node: ast.AST, within: bool, safe: bool) -> Iterator[tuple[int, str]]:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        if isinstance(node, ast.If) and any(
+            "TYPE_CHECKING" in names_of(part) for part in ast.walk(node.test)
+        ):
             return
         if within and not safe:
             yield from ((node.lineno, name) for name in modules_of(node) if name not in known)

@@ -12,6 +12,7 @@ import pytest
 
 import quantised_models as models
 import relayout
+from covering import covering
 from relayout.bench.zoo.quantising import KINDS, quantise, saturates
 from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Node, Value
@@ -52,10 +53,15 @@ def operators(graph: Graph) -> set[str]:
     return {node.operator for node in graph.nodes}
 
 
-@pytest.mark.parametrize("kinds", [("uint8", "int8", "uint8"), ("int8", "int8", "int8"), ("uint8",) * 3])
-@pytest.mark.parametrize("zero", [0, 7])
-@pytest.mark.parametrize("window", [(1, 1, 0), (3, 1, 1), (3, 2, 1), (5, 1, 2)])
-@pytest.mark.parametrize("channels", [(8, 16), (3, 20), (16, 16)])
+@pytest.mark.parametrize(
+    ("kinds", "zero", "window", "channels"),
+    covering(
+        [("uint8", "int8", "uint8"), ("int8", "int8", "int8"), ("uint8",) * 3],
+        [0, 7],
+        [(1, 1, 0), (3, 1, 1), (3, 2, 1), (5, 1, 2)],
+        [(8, 16), (3, 20), (16, 16)],
+    ),
+)
 def test_convolution(
     kinds: tuple[str, str, str], zero: int, window: tuple[int, int, int], channels: tuple[int, int]
 ) -> None:

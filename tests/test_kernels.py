@@ -22,6 +22,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import relayout as rl
+from covering import share
 from relayout import views
 from relayout.dtypes import DTYPES
 from relayout.kernels.copy.problem import PASSES, Move
@@ -540,7 +541,8 @@ def test_patches_go_down_the_rows(dims, off, types, formats, values, cpu):
     given = given if one != two and values else {}
     runs = [Run(off), Run(off, (2, 0, 1))]
     made, runs_here = (None, True) if cpu == "host" else x86(cpu)
-    for words in ("patched, cached", "patched, prefetched", "patched, not prefetched", "patched, streamed"):
+    ways = "patched, cached", "patched, prefetched", "patched, not prefetched", "patched, streamed"
+    for words in share(ways, off):
         compare(src, dst, given=given, cpu=made, runs=runs if runs_here else [], wish=words)
 
 

@@ -78,12 +78,17 @@ REPEATED = ((3, 17), (3, 1), (), (17,), (1, 1))
 
 @pytest.mark.parametrize(("operator", "kind", "first"), [(*both, k % 2) for k, both in enumerate(BINARY)])
 def test_two_operands(operator, kind, first):
-    for dims in REPEATED[first::2]:
-        check({"a": array((3, 17), kind), "b": array(dims, kind)}, (f"y = {operator}(a, b)", {}))
-    check({"a": array((3, 1), kind), "b": array((1, 17), kind)}, (f"y = {operator}(a, b)", {}))
+    """Several nodes of one graph, each with operands of its own."""
+    shapes = [((3, 17), dims) for dims in REPEATED[first::2]] + [((3, 1), (1, 17))]
+    inputs, nodes = {}, []
+    for k, pair in enumerate(shapes):
+        inputs |= {name + str(k): array(dims, kind) for name, dims in zip("ab", pair, strict=True)}
+        nodes.append((f"y{k} = {operator}(a{k}, b{k})", {}))
+    inputs |= {"c": array((3, 17), kind), "d": array((3, 17), kind)}
+    nodes += [(f"y = {operator}(c, n)", {}), (f"z = {operator}(m, d)", {})]
     number = np.full(1, 2 if kind != "?" else 1).astype(kind)
-    check({"a": array((3, 17), kind)}, (f"y = {operator}(a, n)", {}), n=number)
-    check({"a": array((3, 17), kind)}, (f"y = {operator}(n, a)", {}), n=array((17,), kind))
+    outputs = [*(f"y{k}" for k in range(len(shapes))), "y", "z"]
+    check(inputs, *nodes, outputs=outputs, n=number, m=array((17,), kind))
 
 
 @pytest.mark.parametrize(
@@ -101,10 +106,12 @@ NUMBERS = {"?": 9, "u1": 2, "i1": 3, "i2": 5, "i4": 6, "i8": 7, "e": 10, "f": 1,
 
 
 @pytest.mark.parametrize("source", NUMBERS)
-@pytest.mark.parametrize("target", NUMBERS)
-def test_casts(source, target):
-    run = check({"a": array((3, 17), source)}, ("y = Cast(a)", {"to": NUMBERS[target]}))
-    assert len(run.steps.layers()) == 1
+def test_casts(source):
+    """To every type, each from an input of its own."""
+    inputs = {f"a{k}": array((3, 17), source) for k in range(len(NUMBERS))}
+    nodes = [(f"y{k} = Cast(a{k})", {"to": number}) for k, number in enumerate(NUMBERS.values())]
+    run = check(inputs, *nodes, outputs=[f"y{k}" for k in range(len(NUMBERS))])
+    assert len(run.steps.layers()) == len(NUMBERS)
 
 
 @pytest.mark.parametrize("kind", ["?", "u1", "i4", "i8", "e", "f", "d"])
@@ -172,8 +179,11 @@ def test_elements_by_index(kind):
 @pytest.mark.parametrize(("reverse", "exclusive"), [(0, 0), (1, 0), (0, 1), (1, 1)])
 def test_running_sums(kind, reverse, exclusive):
     attributes = {"reverse": reverse, "exclusive": exclusive}
-    for dims, axis in (((2, 17), 1), ((33, 3), 0), ((2, 2, 5), -2), ((8,), 0)):
-        check({"x": array(dims, kind)}, ("y = CumSum(x, axis)", attributes), axis=np.int64(axis))
+    cases = ((2, 17), 1), ((33, 3), 0), ((2, 2, 5), -2), ((8,), 0)
+    inputs = {f"x{k}": array(dims, kind) for k, (dims, _) in enumerate(cases)}
+    axes = {f"axis{k}": np.int64(axis) for k, (_, axis) in enumerate(cases)}
+    nodes = [(f"y{k} = CumSum(x{k}, axis{k})", attributes) for k in range(len(cases))]
+    check(inputs, *nodes, outputs=[f"y{k}" for k in range(len(cases))], **axes)
 
 
 def test_an_index_that_names_nothing_names_the_node():

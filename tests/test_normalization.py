@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import relayout as rl
+from covering import share
 from elementwise import check
 from fences import output_of
 from relayout import LayoutError, MemoryDesc, Unsupported
@@ -137,7 +138,8 @@ def test_scales_of_other_types(table, src, dst):
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 33, 200, 1000, 30_000, 300_000])
 def test_long_rows_lose_nothing(format, length):
     src = MemoryDesc((3 if length > 1000 else 20, length), "f32", format)
-    for mean, deviation in ((0.0, 1.0), (1e4, 1.0), (-3.0, 1e-3), (1e6, 3e4)):
+    tried = (0.0, 1.0), (1e4, 1.0), (-3.0, 1e-3), (1e6, 3e4)
+    for mean, deviation in share(tried, format == "ab") if length > 1000 else tried:
         made = LayerNormalization(src, statistics=True, epsilon=1e-12)
         array = numbers(made, length, mean, deviation)["src"]
         found, expected = made(laid_out(src, array)), made.reference(array)

@@ -21,7 +21,7 @@ from relayout.kernels.conv import arithmetic, candidates
 from relayout.kernels.conv.geometry import Geometry
 from relayout.kernels.conv.weights import weights_text
 from relayout.primitives import Convolution, InnerProduct, Matmul
-from strategies import examples
+from strategies import examples, tried
 from test_amx import assembly
 from test_amx_products import KINDS, convolutions, modules_of
 from test_kernels import x86
@@ -126,8 +126,8 @@ def test_every_instruction_computes_the_same(name, kinds):
 @pytest.mark.parametrize("name", sorted(HERE))
 def test_bytes_are_exact(name):
     """With all tails, zero points and extremes that are tried elsewhere."""
-    found = [exactness.one(seed, instead(name, 1 + seed % 3)) for seed in range(40)]
-    assert sum("added up in s32 by" in one for one in found) >= 20
+    found = [exactness.one(seed, instead(name, 1 + seed % 3)) for seed in range(tried(40))]
+    assert sum("added up in s32 by" in one for one in found) >= len(found) // 2
 
 
 # -- the code -----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import relayout as rl
+from covering import share
 from relayout.kernels.reduce import window
 from relayout.kernels.reduce.overlapping import _parts, form_of
 from relayout.primitives import Pooling
@@ -42,8 +43,9 @@ def agrees(kind: str, format: str, size: tuple[int, int], windows: Sequence[tupl
     """Sums of small integers are exact, so all bits are known; others are held against the bound."""
     random = np.random.default_rng(size[0])
     dims = (2, 20, *size) if FORMATS[format] == 4 else (2, 3, 4, *size)
-    for algorithm in ALGORITHMS:
-        for how in [how for how in windows if how[0] <= min(dims[2:])]:
+    fitting = [how for how in windows if how[0] <= min(dims[2:])]
+    for number, algorithm in enumerate(ALGORITHMS, size[0] + len(format)):
+        for how in share(fitting, number):
             integers = random.integers(-300, 300, dims).astype(np.float32)
             reals = random.standard_normal(dims).astype(np.float32)
             for value in (np.inf, -np.inf, np.nan):

@@ -15,7 +15,7 @@ from relayout.ops.pooling import definition
 from relayout.primitives import Pooling
 from relayout.primitives.pooling import ALGORITHMS
 from relayout.primitives.post_ops import Function, Sum
-from strategies import examples, padding_places, room_places
+from strategies import element_places, examples, padding_offsets
 from test_values import LINUX, NEEDS, can_run, undefined
 
 compile_ = importlib.import_module("relayout.jit.compile")
@@ -80,12 +80,10 @@ def poolings(draw, algorithms=ALGORITHMS):
 def laid_out(desc, array):
     """A tensor whose holes and padding are poison: nobody may read them as data."""
     buffer = np.full(desc.required_bytes // 4, np.nan, np.float32)
-    for place in padding_places(desc.layout):
-        buffer[place] = np.nan
+    buffer[padding_offsets(desc.layout)] = np.nan
     made = rl.from_buffer(buffer.view(np.uint8), desc)
     rl.reorder(rl.tensor(array), desc, out=made)
-    for place in padding_places(desc.layout):
-        buffer[place] = np.nan
+    buffer[padding_offsets(desc.layout)] = np.nan
     return made
 
 
@@ -100,11 +98,11 @@ def called(made, *given):
     buffer = whole[EDGE : len(whole) - EDGE]
     made(*given, out=rl.from_buffer(buffer, made.dst))
     others = np.ones(len(whole), bool)
-    for place in room_places(made.dst.layout):
-        others[EDGE + place * size : EDGE + (place + 1) * size] = False
+    elements, padding = element_places(made.dst.layout).ravel(), padding_offsets(made.dst.layout)
+    for byte in range(size):
+        others[EDGE + elements * size + byte] = others[EDGE + padding * size + byte] = False
+        assert not buffer[padding * size + byte].any()
     assert (whole[others] == CANARY).all()
-    for place in padding_places(made.dst.layout):
-        assert not buffer[place * size : (place + 1) * size].any()
     return rl.from_buffer(buffer, made.dst).numpy().astype(np.float64)
 
 

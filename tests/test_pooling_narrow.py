@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import relayout as rl
+from covering import covering, share
 from relayout.primitives import Pooling, Reduction, Resampling
 
 DIMS = (2, 20, 9, 37)
@@ -53,9 +54,14 @@ def test_extremes_along_axes(kind: str, algorithm: str, format: str) -> None:
         assert same(made(x).numpy(), made.reference(x))
 
 
-@pytest.mark.parametrize("kinds", [("s8", "s8"), ("u8", "u8"), ("u8", "f32"), ("s8", "u8")])
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("algorithm", ["average_include_padding", "average_exclude_padding"])
+@pytest.mark.parametrize(
+    ("kinds", "format", "algorithm"),
+    covering(
+        [("s8", "s8"), ("u8", "u8"), ("u8", "f32"), ("s8", "u8")],
+        FORMATS,
+        ["average_include_padding", "average_exclude_padding"],
+    ),
+)
 def test_averages_of_extreme_bytes(kinds: tuple[str, str], format: str, algorithm: str) -> None:
     random = np.random.default_rng(1)
     info = rl.dtype(kinds[0])
@@ -96,9 +102,9 @@ def test_nearest_neighbours_are_moved_as_they_are(kind: str, format: str) -> Non
         assert same(made(x).numpy(), made.reference(x))
 
 
-@pytest.mark.parametrize("kind", ["s8", "u8", "s32"])
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("channels", [3, 64, 100, 300])
+@pytest.mark.parametrize(
+    ("kind", "format", "channels"), covering(["s8", "u8", "s32"], FORMATS, [3, 64, 100, 300])
+)
 def test_maxima_of_integers(kind: str, format: str, channels: int) -> None:
     """Columns that windows share are combined once, where vectors of a pixel are few."""
     dims = (2, channels, 7, 11)
@@ -118,11 +124,13 @@ def test_every_other_pixel_of_windows_of_any_size(format: str, kind: str, width:
     """What the last result of a vector takes from behind two vectors: up to four pixels."""
     data = np.random.default_rng(width).integers(0, 100, (1, 8, 7, width))
     x = rl.tensor(data, format, kind)
-    for size in range(2, min(7, width)):
-        padding = (size + width // 7) % 2
-        made = Pooling(x.desc, "max", size, 2, padding)
+    sizes = range(2, min(7, width))
+    number = width + len(format) + len(kind)
+    for size in share(sizes, number):
+        made = Pooling(x.desc, "max", size, 2, (size + width // 7) % 2)
         assert same(made(x).numpy(), made.reference(x))
-        made = Pooling(x.desc, "average_exclude_padding", size, 2, padding)
+    for size in share(sizes, number + 1):
+        made = Pooling(x.desc, "average_exclude_padding", size, 2, (size + width // 7) % 2)
         whole = made.reference(x)
         wanted = np.rint(whole) if kind == "u8" else whole
         far = {"f32": 1e-5, "bf16": 2.0**-8, "u8": 0.0}[kind]

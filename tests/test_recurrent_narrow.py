@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import relayout as rl
+from covering import covering
 from elementwise import check
 from relayout import MemoryDesc
 from relayout.kernels.conv.arithmetic import FLOATS, NEON_BF16
@@ -65,10 +66,11 @@ def called(made: Any, data: dict[str, np.ndarray]) -> Any:
 
 
 @runs_code
-@pytest.mark.parametrize("cpu", HERE)
-@pytest.mark.parametrize(("channels", "units"), [(8, 32), (5, 19), (1, 1)])
-@pytest.mark.parametrize("kind", [*sorted(KINDS), "projected"])
-def test_each_step_is_the_definitions(kind: str, channels: int, units: int, cpu: str | None) -> None:
+@pytest.mark.parametrize(
+    ("kind", "sizes", "cpu"), covering([*sorted(KINDS), "projected"], [(8, 32), (5, 19), (1, 1)], HERE)
+)
+def test_each_step_is_the_definitions(kind: str, sizes: tuple[int, int], cpu: str | None) -> None:
+    channels, units = sizes
     projection = (units + 1) // 2 if kind == "projected" else 0
     kind = "lstm" if projection else kind
     with on(cpu):

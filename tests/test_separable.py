@@ -14,7 +14,7 @@ import relayout as rl
 from relayout.kernels.reduce.rounding import MOST, divisor
 from relayout.primitives import Pooling, Reduction, Resampling
 from relayout.primitives.banded import rows_of_resampling
-from strategies import examples, padding_places
+from strategies import examples, padding_offsets
 from test_pooling import FORMATS, TARGETS, called
 from test_values import NEEDS, can_run, undefined
 
@@ -34,8 +34,8 @@ def laid_out(data, desc):
     """A tensor of bytes whose padding is no zeros."""
     x = rl.tensor(data, desc)
     size = x.desc.dtype.bits // 8
-    for place in padding_places(x.desc.layout):
-        x.buffer[place * size : (place + 1) * size] = 0x77
+    for byte in range(size):
+        x.buffer[padding_offsets(x.desc.layout) * size + byte] = 0x77
     return x
 
 

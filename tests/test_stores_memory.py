@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from covering import covering
 from relayout.stores import planning
 
 zarr = pytest.importorskip("zarr")
@@ -36,27 +37,22 @@ print(plan.peak, int(peak.split()[1]) * 1024)
 SHAPE = (4096, 4096)  # f32: 64 MiB
 
 
-@pytest.mark.parametrize("cold", [False, True], ids=["kernels on the disk", "no kernels yet"])
+CASES: dict[str, tuple[tuple[int, int], tuple[int, int], str | None, list[bool]]] = {
+    "zstd": ((512, 1024), (512, 1024), "zstd", [False]),
+    "gzip": ((512, 1024), (512, 1024), "gzip", [False]),
+    "plain": ((512, 1024), (512, 1024), None, [False]),
+    "parts": ((64, 4096), (4096, 64), None, [True]),
+    "two passes": ((64, 4096), (4096, 64), "zstd", [False, False]),
+    "put together": ((103, 127), (89, 131), "zstd", [True]),
+}
+
+
 @pytest.mark.parametrize(
-    ("chunks", "others", "codec", "passes"),
-    [
-        ((512, 1024), (512, 1024), "zstd", [False]),
-        ((512, 1024), (512, 1024), "gzip", [False]),
-        ((512, 1024), (512, 1024), None, [False]),
-        ((64, 4096), (4096, 64), None, [True]),
-        ((64, 4096), (4096, 64), "zstd", [False, False]),
-        ((103, 127), (89, 131), "zstd", [True]),
-    ],
-    ids=["zstd", "gzip", "plain", "parts", "two passes", "put together"],
+    ("case", "kernels"), covering(CASES, ("kernels on the disk", "no kernels yet"), strength=1)
 )
-def test_memory_is_kept(
-    chunks: tuple[int, int],
-    others: tuple[int, int],
-    codec: str | None,
-    passes: list[bool],
-    cold: bool,
-    tmp_path: Path,
-) -> None:
+def test_memory_is_kept(case: str, kernels: str, tmp_path: Path) -> None:
+    chunks, others, codec, passes = CASES[case]
+    cold = kernels == "no kernels yet"
     made = {"zstd": zarr.codecs.ZstdCodec(), "gzip": zarr.codecs.GzipCodec(level=1), None: None}[codec]
     x = zarr.create_array(tmp_path / "x.zarr", shape=SHAPE, chunks=chunks, dtype="f4", compressors=made)
     values = np.arange(SHAPE[0] * SHAPE[1], dtype=np.float32).reshape(SHAPE)

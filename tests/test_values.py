@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covering import share
 from relayout import LayoutError
 from relayout.convert import arithmetic_types, convert, rescale
 from relayout.dtypes import DTYPES, dtype
@@ -238,7 +239,7 @@ SHORT += [("x86-64-v2", 2), ("x86-64-v2", 8), ("x86-64-v3", 4), ("x86-64-v3", 16
 @runs_code
 @pytest.mark.parametrize(("cpu", "count"), SHORT)
 def test_vectors_shorter_than_registers(cpu, count):
-    pairs = [Case(src, dst, count) for src in DTYPES for dst in DTYPES]
+    pairs = [Case(*both, count) for both in share([*product(DTYPES, DTYPES)], SHORT.index((cpu, count)))]
     kernels = Kernels(pairs, cpu)
     for case in pairs:
         picked = np.random.default_rng(count).choice(len(interesting(case.src)), 512)
@@ -542,7 +543,8 @@ TARGETS = [(cpu, LINUX) for cpu in NEEDS] + [("neoverse-n1", "aarch64-unknown-li
 def test_code_calls_no_library(cpu, triple):
     machine = machine_.machine(cpu, triple)
     every = Steps(*[True] * len(STEPS))
-    cases = [Case(src, dst, n) for src in DTYPES for dst in DTYPES for n in (1, 16)]
+    pairs = [*product(DTYPES, DTYPES)]
+    cases = [Case(*pair, n) for k, pair in enumerate(pairs) for n in share((1, 16), k + k // len(DTYPES))]
     cases += [
         Case(src, dst, 8, every) for src in DTYPES for dst in DTYPES if src.bits >= 32 or dst.bits >= 32
     ]
