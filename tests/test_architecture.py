@@ -53,12 +53,18 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
+def names_type_checking(test: ast.expr) -> bool:
+    """Whether a condition asks for the type checker."""
+    parts = ast.walk(test)
+    return any("TYPE_CHECKING" in (getattr(part, "id", ""), getattr(part, "attr", "")) for part in parts)
+
+
 @cache
 def imports(path: Path) -> tuple[Import, ...]:
     """The imports of a module; those for the type checker alone are left out."""
 
     def visit(node: ast.AST, at_once: bool) -> Iterator[Import]:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        if isinstance(node, ast.If) and names_type_checking(node.test):
             for child in node.orelse:
                 yield from visit(child, at_once)
             return

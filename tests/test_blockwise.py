@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import relayout as rl
+from covering import covering
 from relayout.cli import application
 from relayout.errors import LayoutError, Unsupported
 from relayout.graph.graph import Graph, Node, Value
@@ -140,12 +141,18 @@ def test_extremes_are_exact(bits: int, block: int, sign: int) -> None:
     assert np.abs(found.numpy() - exact).max() <= 2 * (256 // min(block, 128)) * rounding
 
 
-@pytest.mark.parametrize("cpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "host"])
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("limbs", [1, LIMBS])
-@pytest.mark.parametrize(("m", "side"), [(3, 1), (1, 4), (6, 4), (1, 2)])
-def test_all_instructions_have_the_same_sums(cpu: str, bits: int, limbs: int, m: int, side: int) -> None:
+@pytest.mark.parametrize(
+    ("cpu", "bits", "limbs", "rows"),
+    covering(
+        ["x86-64-v2", "x86-64-v3", "x86-64-v4", "host"],
+        [4, 8],
+        [1, LIMBS],
+        [(3, 1), (1, 4), (6, 4), (1, 2)],
+    ),
+)
+def test_all_instructions_have_the_same_sums(cpu: str, bits: int, limbs: int, rows: tuple[int, int]) -> None:
     """Sums of bytes are exact, and f32 are added in one order: only roundings of products can differ."""
+    m, side = rows
     k, n, block = 72, 37 if side == 1 else 150, 24
     x, codes, scale, points = problem(7, m, k, n, bits, block)
     codes[:8], x[0] = (1 << bits) - 1, 2.0  # the largest sums
@@ -290,9 +297,14 @@ def test_signed_weights_are_refused_with_advice() -> None:
 # -- networks -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["int4", "uint4", "int8", "uint8"])
-@pytest.mark.parametrize("form", ["inputs first", "transposed", "gemm", "by output"])
-@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "form", "zeros"),
+    covering(
+        ["int4", "uint4", "int8", "uint8"],
+        ["inputs first", "transposed", "gemm", "by output"],
+        [False, True],
+    ),
+)
 def test_dequantised_weights_of_a_graph(kind: str, form: str, zeros: bool) -> None:
     random = np.random.default_rng(11)
     k, n, block = 96, 40, 32

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import doctest
 import importlib.util
 import re
@@ -17,6 +16,7 @@ import pytest
 
 import relayout as rl
 import small_model
+from test_architecture import imports
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -177,21 +177,6 @@ def _part(module: str) -> str:
     return "base" if name in ("dtypes", "convert", "errors") else name
 
 
-def _imports(path: Path) -> set[str]:
-    """What a module imports when it runs, also inside of functions."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            node.body = []
-    found = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            found |= (
-                {f"relayout.{a.name}" for a in node.names} if node.module == "relayout" else {node.module}
-            )
-    return {name for name in found if name.startswith("relayout.")}
-
-
 def test_imports_point_downwards_as_the_diagram_says() -> None:
     diagrams = _load("diagrams")
     below: dict[str, set[str]] = {part: set() for part in diagrams.PARTS}
@@ -210,7 +195,8 @@ def test_imports_point_downwards_as_the_diagram_says() -> None:
     source = ROOT / "src" / "relayout"
     for path in source.rglob("*.py"):
         part = _part("relayout." + path.relative_to(source).parts[0].removesuffix(".py"))
-        for imported in _imports(path) if part in below else ():
+        found = {one.module for one in imports(path)} if part in below else set()
+        for imported in sorted(name for name in found if name.startswith("relayout.")):
             other = _part(imported)
             assert other == part or other not in below or other in below[part], (
                 f"{path.name} imports {imported}"

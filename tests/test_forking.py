@@ -22,6 +22,7 @@ import pytest
 import relayout
 from processes import is_done
 from relayout import primitives
+from test_architecture import names_type_checking
 
 SOURCE = Path(relayout.__file__).parent
 PROGRAMS = "cli", "bench", "__main__.py"
@@ -75,11 +76,6 @@ def modules_of(node: ast.AST) -> list[str]:
     return []
 
 
-def names_of(node: ast.AST) -> tuple[str, ...]:
-    """The name that a node is, if it is one."""
-    return tuple(getattr(node, field) for field in ("id", "attr") if hasattr(node, field))
-
-
 LATE = re.compile(r"^[ \t]+(import|from) |import_module|__import__", re.MULTILINE)
 """What every module has that imports anything within a function."""
 
@@ -88,9 +84,7 @@ def late_imports(tree: ast.AST, known: set[str]) -> Iterator[tuple[int, str]]:
     """Imports within functions that are not under the lock, with their lines."""
 
     def visit(node: ast.AST, within: bool, safe: bool) -> Iterator[tuple[int, str]]:
-        if isinstance(node, ast.If) and any(
-            "TYPE_CHECKING" in names_of(part) for part in ast.walk(node.test)
-        ):
+        if isinstance(node, ast.If) and names_type_checking(node.test):
             return
         if within and not safe:
             yield from ((node.lineno, name) for name in modules_of(node) if name not in known)

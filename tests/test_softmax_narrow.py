@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import relayout as rl
+from covering import covering
 from relayout.ir import exponential
 from relayout.primitives import Softmax
 from strategies import examples
@@ -110,9 +111,10 @@ def test_powers_times_any_number(cpu: str, degree: int) -> None:
 SHAPES = [(3, 1), (5, 3), (3, 33), (2, 64), (5, 128), (5, 197), (3, 256), (3, 257), (2, 3, 1000), (2, 4096)]
 
 
-@pytest.mark.parametrize("kind", ["bf16", "f16"])
-@pytest.mark.parametrize("dims", [*SHAPES, (1, 4100), (1, 30000)])
-@pytest.mark.parametrize("format", ["row", "column"])
+@pytest.mark.parametrize(
+    ("kind", "dims", "format"),
+    covering(["bf16", "f16"], [*SHAPES, (1, 4100), (1, 30000)], ["row", "column"]),
+)
 def test_results_are_near_the_definition(kind: str, dims: tuple[int, ...], format: str) -> None:
     text = "abc"[: len(dims)]
     text = text if format == "row" else text[::-1]
