@@ -307,6 +307,25 @@ class TestTablesOfBytes:
         before[start : start + 2 * size] = out.buffer
         assert (outer == before).all()
 
+    @pytest.mark.parametrize("cpu", [cpu for cpu in ("x86-64-v2", "x86-64-v3") if can_run(cpu)])
+    @pytest.mark.parametrize("function", ["relu", "abs", Function("linear", 1.7, 0.3), "swish"])
+    def test_all_bf16_whether_in_pairs_or_not(self, cpu, function, monkeypatch):
+        """Vectors of elements of even number first, and what is left of a row, are as those of a few."""
+        monkeypatch.setattr(machine_, "host", lambda: machine_.machine(cpu))
+        size = (1 << 16) - 3
+        desc = rl.MemoryDesc((size,), "bf16", "a")
+        x = rl.Tensor(desc, np.arange(3, 1 << 16, dtype=np.uint16).view(np.uint8))
+        made = Eltwise(desc, function)
+        found = made(x).numpy()
+        seven = rl.MemoryDesc((7,), "bf16", "a")
+        few = Eltwise(seven, function)
+        for begin in (0, 0x3F00, 0x7F78, 0xBF00, 0xFF70, size - 7):
+            one = few(rl.Tensor(seven, x.buffer[2 * begin : 2 * begin + 14].copy())).numpy()
+            np.testing.assert_array_equal(found[begin : begin + 7].view(np.uint16), one.view(np.uint16))
+        whole = rl.Tensor(desc, x.buffer.copy())
+        made(whole, out=whole, threads=2)
+        np.testing.assert_array_equal(whole.numpy().view(np.uint16), found.view(np.uint16))
+
     @pytest.mark.parametrize("format", ["nchw", "nChw16c", "nhwc"])
     @pytest.mark.parametrize("function", ["relu", "exp"])
     def test_padding_stays_zero(self, format, function):

@@ -150,7 +150,7 @@ class Lanes:
         pieces = pieces_of(0, count if valid is None else valid, 0, size)
         paired = self.in_pairs(count)
         if paired and not flushed(self.b.machine, count) and (self.upward or self._rounds_in_pairs):
-            made, paired = (self._put_together if self.upward else self._rounded_in_pairs)(x), False
+            made, paired = (self._put_together if self.upward else self.rounded_in_pairs)(x), False
         else:
             made = self._as_stored(x) if plain else from_f32(self.b, x, self.dst, self.flushes)
         if paired:
@@ -190,8 +190,8 @@ class Lanes:
         """Whether words of two are rounded as they are: where nothing but integer instructions rounds."""
         return self.b.machine.is_avx2 and self.dst.name == "bf16"
 
-    def _rounded_in_pairs(self, x: Value) -> Value:
-        """Elements of even number and those of odd number as bf16, to the nearest, halves to even.
+    def rounded_in_pairs(self, x: Value) -> Value:
+        """Elements of even number and those of odd number as bf16 in order, to the nearest, halves to even.
 
         Upper halves are put together, and so are lower ones: one is added where the lower half is more than
         2**15, or just that and the upper half is odd. In other words, where it has its highest bit even with

@@ -204,12 +204,12 @@ def _by_words(
     note: str,
 ) -> Program | None:
     """The same for 16 bits."""
-    from relayout.kernels.elementwise.words import ENTRY, LEAST, module, suits
+    from relayout.kernels.elementwise.words import ENTRY, MOST_COMPUTED, module, suits
     from relayout.runtime.thresholds import streams
     from relayout.targets.machine import host
 
     machine, size = host(), dst.nbytes
-    if size < 2 * LEAST or expression.cheap or not suits(machine):
+    if size <= 2 * MOST_COMPUTED or expression.cheap or not suits(machine):
         return None
     table = _results(dst.dtype, src, expression, tuple(numbers))
     if table is None:

@@ -20,6 +20,9 @@ A byte has 256 values. Where all other operands are the same for a whole run (ba
 scale and shift of a channel), its results are computed once, and looked up from then on as those of functions
 of a byte are (:mod:`~.bytes`).
 
+With AVX2 a vector whose operands and results are all bf16 holds elements of even number first, then the others
+(:class:`~relayout.ir.lanes.Lanes`): a word of two becomes two f32 by a shift and a mask.
+
 A kernel that *streams* writes whole vectors of the first result around the caches. Its runs are there twice:
 only a destination that begins on a line has whole lines, and lines of one that is an operand, too, are in the
 caches already.
@@ -32,10 +35,11 @@ from functools import partial
 from math import lcm, prod
 from typing import NamedTuple
 
-from relayout.dtypes import DType
+from relayout.dtypes import DType, dtype
 from relayout.ir.builder import Function, numbers_of, table
 from relayout.ir.kernel import digits, kernel, share
 from relayout.ir.kinds import KINDS
+from relayout.ir.lanes import Lanes
 from relayout.ir.registers import loaded, stored
 from relayout.ir.types import I8, I64, PTR, Type, Value, constant, integer, vector
 from relayout.ir.vectors import join, load_pieces, pieces_of, store_pieces
@@ -47,6 +51,7 @@ from relayout.targets.machine import LINE, Machine
 __all__ = ["ENTRY", "module", "vectors_of"]
 
 ENTRY = "map"
+BF16 = dtype("bf16")
 CHEAP = 4, 8  # vectors of one turn, and of the longest pattern, where the expression is a few instructions
 COSTLY = 2, 4  # the same for all others
 STREAMED = 32  # bytes of the shortest vector that is written around the caches
@@ -160,6 +165,7 @@ class _Function:
         self._spread: dict[tuple[int, int], Value] = {}  # operands that are one element for the whole run
         self._pattern: dict[tuple[int, int], Value] = {}  # those that start anew with each row
         self.byte = self._only_byte()
+        self.pairs = Lanes(self.b, BF16, BF16, pairs=True) if self._in_pairs() else None
         self._table: list[Value] = []  # what becomes of all bytes in this run
 
     def text(self) -> str:
@@ -280,6 +286,22 @@ class _Function:
                 pieces = pieces_of(0, slot.size, slot.first * size, size)
                 store_pieces(self.b, result, target, pieces, align, nontemporal=past)
 
+    def _in_pairs(self) -> bool:
+        """Whether all that changes is bf16, of which AVX2 makes elements of even and of odd number with less.
+
+        To widen 16 of them takes two instructions in place of four, to round them eight in place of ten, and
+        none of these cross the halves of a register, which take twice as long.
+        """
+        run, moving = self.run, [k for k, step in enumerate(self.run.steps) if step]
+        narrow = all(kind is BF16 for kind in (*self.results, *(self.operands[k] for k in moving)))
+        real = all(kind == "f32" for kind in (*self.expression.kinds, *(self._kind(k) for k in moving)))
+        plain = run.turns == 1 and not any(run.again) and not self.around.zero
+        return self.b.machine.is_avx2 and narrow and real and plain and self.lanes % 16 == 0
+
+    def _paired(self, slot: _Slot) -> Lanes | None:
+        """What loads and rounds a vector, if it holds elements of even number first."""
+        return self.pairs if slot.size == self.lanes == slot.valid else None
+
     def _only_byte(self) -> int | None:
         """The operand that is the only one to change in a long run, if it is a byte and so is the result."""
         run, moving = self.run, [k for k, step in enumerate(self.run.steps) if step]
@@ -320,8 +342,8 @@ class _Function:
                 out.append(self._narrowed(self._pattern[k, slot.number], width))
             else:
                 count = slot.size if run.whole[k] else slot.valid
-                at = self.b.gep(bases[k], slot.first * kind.bits // 8)
-                out.append(self._loaded(at, k, count, width))
+                at, pairs = self.b.gep(bases[k], slot.first * kind.bits // 8), self._paired(slot)
+                out.append(pairs.load(at, width) if pairs else self._loaded(at, k, count, width))
         return out
 
     def _computed(self, given: list[Value], slot: _Slot) -> list[Value]:
@@ -336,6 +358,9 @@ class _Function:
             values = [b.shuffle(value, picks, 0) for value in values]
         if self._table:
             return list(values)
+        pairs = self._paired(slot)
+        if pairs:
+            return [pairs.rounded_in_pairs(value) for value in values]
         every = zip(values, self.results, self.expression.kinds, strict=True)
         return [self._stored(*one) for one in every]
 

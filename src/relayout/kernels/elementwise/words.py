@@ -24,11 +24,11 @@ from relayout.ir.types import I16, I64, Value, poison, vector
 from relayout.ir.vectors import join
 from relayout.targets.machine import Machine
 
-__all__ = ["ENTRY", "LEAST", "TABLE", "module", "suits"]
+__all__ = ["ENTRY", "MOST_COMPUTED", "TABLE", "module", "suits"]
 
 ENTRY = "words"
 TABLE = 1 << 16  # elements, and how many values 16 bits have
-LEAST = 2 * TABLE  # elements from which on a table is worth making
+MOST_COMPUTED = TABLE  # elements of a tensor that is not looked up, as the table itself
 LANES = 16  # elements of a register of 32 bytes
 TOGETHER = 2  # registers of one turn
 WORD = 4  # elements that are loaded as one number
