@@ -19,6 +19,7 @@ from relayout.primitives.plain import plain, remade
 from relayout.primitives.pointwise import Pointwise
 from relayout.tensor import address
 from strategies import examples, has_clean_padding, layouts, padding_places
+from test_products import HERE, on
 from test_reorder import in_front
 
 pytestmark = pytest.mark.skipif(not machine_code(), reason="this host forbids making machine code")
@@ -215,3 +216,18 @@ def test_descriptors_that_do_not_fit(descs, dst, message):
     given = [rl.MemoryDesc(dims, kind, "ab"[: len(dims)]) for kind, dims in descs]
     with pytest.raises(LayoutError, match=message):
         Pointwise(less, given, dst=rl.MemoryDesc(dst[1], dst[0].replace("bool", "u8"), "ab"))
+
+
+def test_what_is_lost_is_the_same_where_nothing_is_fused():
+    """Processors without fused instructions compute it in double."""
+    rng = np.random.default_rng(2)
+    x, y = (rng.standard_normal(1000).astype(np.float32) for _ in range(2))
+    desc = rl.MemoryDesc(x.shape, "f32", "a")
+    wanted = (x.astype(np.float64) * y - x * y).astype(np.float32)
+    assert np.any(wanted)
+    for cpu in (HERE[0], None):
+        with on(cpu):
+            program = elementwise(desc, {"x": desc, "y": desc}, single("lost", "f32"))
+            got = np.ones_like(x)
+            program({"x": address(x), "y": address(y), "dst": address(got)}, 1)
+        np.testing.assert_array_equal(got, wanted)

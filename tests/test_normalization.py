@@ -384,10 +384,11 @@ def test_the_same_as_onednn(tag, dtype):
     one = dnnl.Primitive(library)
     both, few = one.described(src.dims, dtype, tag), one.described(src.dims[:2], "f32", "ab")
     table = one.described(src.dims[2:], "f32", "a")
-    desc = one.primitive_desc(
-        *("layer_normalization_forward", library.engine, training, both, both, few, 1e-3, scale_and_shift),
-        one.attributes(),
-    )
+    how = "layer_normalization_forward", library.engine, training, both, both, few, 1e-3, scale_and_shift
+    try:
+        desc = one.primitive_desc(*how, one.attributes())
+    except dnnl.Refused:
+        pytest.skip(f"oneDNN has no {dtype} for this processor")
     found = {name: rl.tensor(np.zeros(made.descs[name].dims), made.descs[name]) for name in made.outputs}
     arguments = {1: both, 51: table, 52: table, 17: both, 49: few, 50: few}  # DNNL_ARG_SRC, SCALE, SHIFT, ...
     buffers = [tensor.buffer for tensor in (*tensors, *found.values())]

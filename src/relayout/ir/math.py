@@ -104,6 +104,7 @@ __all__ = [
     "hardswish",
     "linear",
     "log",
+    "lost",
     "mish",
     "nearest",
     "pow_",
@@ -191,6 +192,11 @@ def _product(b: Builder, one: Value, two: Value | float) -> tuple[Value, Value]:
         return high, b.fmuladd(one, two, b.fneg(high))
     second = b.fpext(two, DOUBLE) if isinstance(two, Value) else single(two)
     return high, _lost(b, b.fmul(b.fpext(one, DOUBLE), second), high)
+
+
+def lost(b: Builder, one: Value, two: Value) -> Value:
+    """What is rounded off a product, on any processor: ``fma(x, y, -(x * y))``."""
+    return _product(b, one, two)[1]
 
 
 def _lost(b: Builder, wide: Value, x: Value) -> Value:

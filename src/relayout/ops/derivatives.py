@@ -260,10 +260,8 @@ gelu_erf = Derivative(_define_gelu_erf, _times(_write_gelu_erf))
 def _write_erf(w: Writing, x: int, a: float, b: float) -> int:
     """What the square is rounded by counts: an error of the argument is one of the exponential."""
     x = _bounded(w, x, -FAR, FAR)
-    minus = w.apply("neg", w.apply("mul", x, x))
-    rest = w.apply("fma", x, x, minus)
-    density = w.function("exp", minus)
-    density = w.apply("fma", w.apply("neg", rest), density, density)
+    density = w.function("exp", w.apply("neg", w.apply("mul", x, x)))
+    density = w.apply("fma", w.apply("neg", w.apply("lost", x, x)), density, density)
     return _scaled(w, density, 2 / math.sqrt(math.pi))
 
 

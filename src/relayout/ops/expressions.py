@@ -24,6 +24,7 @@ bool a, f32 b; c = -1000000000.0; d = select a b c
 ``and or xor not``                      of truth values, and bit by bit of integers
 ``eq ne lt le gt ge``                   truth values; with NaN nothing is so, but for ``ne``
 ``fma``                                 x y + z in f32, rounded once where the processor can do that
+``lost``                                what is rounded off x y in f32, on any processor
 ``select``                              the second operand where the first is true, else the third
 ``cast``                                to another kind (:mod:`relayout.ir.kinds`)
 ``constant``                            a number
@@ -46,6 +47,7 @@ import numpy as np
 from relayout.dtypes import single
 from relayout.errors import LayoutError
 from relayout.ir.kinds import KINDS, cast
+from relayout.ir.math import lost
 from relayout.ir.types import constant
 from relayout.ops import binary
 from relayout.ops.functions import Function
@@ -198,6 +200,11 @@ def _fused(x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> Any:
     return np.where(inexact, np.nextafter(total, np.copysign(np.inf, lost)), total).astype(np.float32)
 
 
+def _lost(x: NDArray[Any], y: NDArray[Any]) -> Any:
+    """What is rounded off x y: a product of two floats has twice their bits, so it is exact in double."""
+    return (x.astype(np.float64) * y - (x * y).astype(np.float64)).astype(np.float32)
+
+
 OPERATIONS: Final[dict[str, _Operation]] = {
     "add": _Operation(np.add, _either("fadd", "add"), 2, _NUMBERS),
     "sub": _Operation(np.subtract, _either("fsub", "sub"), 2, _NUMBERS),
@@ -205,6 +212,7 @@ OPERATIONS: Final[dict[str, _Operation]] = {
     "neg": _Operation(np.negative, _negated, 1, _NUMBERS),
     "div": _Operation(_quotient, _divided(False), 2, _NUMBERS, costly=_INTEGERS),
     "fma": _Operation(_fused, lambda b, kind, x, y, z: b.fmuladd(x, y, z), 3, ("f32",)),
+    "lost": _Operation(_lost, lambda b, kind, x, y: lost(b, x, y), 2, ("f32",)),
     "mod": _Operation(np.mod, _divided(True, True), 2, _INTEGERS, costly=_INTEGERS),
     "rem": _Operation(np.fmod, _divided(True), 2, _INTEGERS, costly=_INTEGERS),
     "max": _Operation(np.maximum, _extreme("max"), 2, _NUMBERS),
