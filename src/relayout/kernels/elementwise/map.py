@@ -20,8 +20,8 @@ A byte has 256 values. Where all other operands are the same for a whole run (ba
 scale and shift of a channel), its results are computed once, and looked up from then on as those of functions
 of a byte are (:mod:`~.bytes`).
 
-With AVX2 a vector whose operands and results are all bf16 holds elements of even number first, then the others
-(:class:`~relayout.ir.lanes.Lanes`): a word of two becomes two f32 by a shift and a mask.
+With AVX2 a vector whose operands and results are all bf16 holds elements of even number first, then the
+others (:class:`~relayout.ir.lanes.Lanes`): a word of two becomes two f32 by a shift and a mask.
 
 A kernel that *streams* writes whole vectors of the first result around the caches. Its runs are there twice:
 only a destination that begins on a line has whole lines, and lines of one that is an operand, too, are in the
