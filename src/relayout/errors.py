@@ -95,14 +95,15 @@ def spelled_bytes(count: float) -> str:
 def spelled_seconds(seconds: float) -> str:
     """A time in the unit that suits it, with three digits.
 
-    >>> [spelled_seconds(t) for t in (0, 4.2e-8, 3.17e-6, 0.01234, 2.5, 123)]
-    ['0 us', '0.042 us', '3.17 us', '12.3 ms', '2.5 s', '123 s']
+    >>> [spelled_seconds(t) for t in (0, 4.2e-8, 3.17e-6, 0.01234, 2.5, 123, 0.9999e-3, 4321)]
+    ['0 us', '0.042 us', '3.17 us', '12.3 ms', '2.5 s', '123 s', '1 ms', '4320 s']
     """
     if not math.isfinite(seconds):
         return "-"
-    size = abs(seconds)
+    rounded = float(f"{seconds:.3g}")  # first, or 0.9999 ms were 1e+03 us
+    size = abs(rounded)
     factor, unit = (1, "s") if size >= 1 else (1e3, "ms") if size >= 1e-3 else (1e6, "us")
-    return f"{seconds * factor:.3g} {unit}"
+    return f"{rounded * factor:g} {unit}"
 
 
 def checked(given: object, kind: type[T], what: str, wanted: str) -> T:

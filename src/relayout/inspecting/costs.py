@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.errors import LayoutError, checked
+from relayout.errors import LayoutError, checked, spelled_seconds
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
 from relayout.records import dataclass
@@ -149,7 +149,7 @@ class Cost:
         elif to is not None:
             lines.append(
                 f"  to {to.desc}: {to.read:,} bytes read, {to.written:,} written; a copy of as many takes "
-                f"{1e6 * to.seconds:,.3g} us here"
+                f"{spelled_seconds(to.seconds)} here"
             )
         return "\n".join(lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from relayout.errors import spelled_seconds
 from relayout.layout.layout import plain
 from relayout.loops.refine import refine
 from relayout.reorder.conversion import Conversion
@@ -65,6 +66,4 @@ def _prediction(made: Conversion) -> str:
     line = f"predicted    {read} bytes read, {written} written"
     if made.kernels is None or not read:
         return line
-    seconds = predicted(made).seconds
-    number, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms")
-    return f"{line}: about {number:.3g} {unit} at the speed of memcpy"
+    return f"{line}: about {spelled_seconds(predicted(made).seconds)} at the speed of memcpy"
