@@ -162,6 +162,8 @@ REFUSED = [
     (">i4", "byteorder"),
     ("<f3", "<f3"),
     (np.dtype([("a", "f4")]), "void"),
+    (np.dtype("U1"), "str32 is no data type. The"),
+    (np.dtype("V4"), "void32 is no data type. The"),
     (np.floating, "floating"),
     (object, "object"),
     (dict, "dict"),

@@ -391,7 +391,8 @@ def _from_numpy(x: Any) -> DType:
         )
     found = _BY_NUMPY_NAME.get(given.name)
     if found is None or found.numpy != given:
-        _refuse(f"NumPy type {given.name}", given.name)
+        numbers = given.kind not in "USmM" and given.type.__name__ != "void"
+        _refuse(f"NumPy type {given.name}", given.name if numbers else "")  # no number is near a text
     return found
 
 
