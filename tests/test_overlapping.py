@@ -12,6 +12,7 @@ import pytest
 
 import relayout as rl
 from covering import share
+from fences import output_of
 from relayout.kernels.reduce import window
 from relayout.kernels.reduce.overlapping import _parts, form_of
 from relayout.primitives import Pooling
@@ -88,6 +89,25 @@ def test_rows_of_padding_count_where_there_is_one_row_of_results(
         x = x.reorder(rl.MemoryDesc(dims, kind, format))
         made = Pooling(x.desc, algorithm, kernel, 1, padding)
         np.testing.assert_array_equal(made(x).numpy().astype(float), rounded(made.reference(x), kind))
+
+
+def test_nothing_outside_of_the_buffers_is_touched() -> None:
+    """Windows that are larger than the picture, and rows of padding, too."""
+    script = """
+        from fences import arena, run_between
+        from relayout.layout.descriptor import MemoryDesc
+        from relayout.primitives import Pooling
+        arenas = [arena(1 << 17) for _ in range(4)]
+        for format in ("nchw", "nhwc", "nChw8c"):
+            for height, kernel, padding in (
+                (1, 3, 1), (1, (2, 3), ((1, 0), 0)), (1, (4, 2), ((3, 3), 0)), (2, (4, 3), 1), (7, 3, 1)
+            ):
+                for width in (16, 37):
+                    src = MemoryDesc((2, 9, height, width), "bf16", format)
+                    run_between(Pooling(src, "average_include_padding", kernel, 1, padding), arenas)
+        print("done")
+    """
+    assert output_of(script).strip() == "done"
 
 
 @pytest.mark.parametrize("cpu", [cpu for cpu in NEEDS if can_run(cpu)])
