@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import relayout as rl
+from covering import covering
 from elementwise import check, machine_code
 from relayout.errors import LayoutError, Unsupported
 from relayout.jit.compile import compiled
@@ -211,17 +212,18 @@ def test_all_plans_give_the_same_bits(text, channels, groups, kernel):
     assert not machine_code() or len(found) > 3
 
 
-@pytest.mark.parametrize("text", ["nhwc", "nChw16c"])
-@pytest.mark.parametrize(("kernel", "stride"), [(1, 1), (1, 2), (3, 1)])
-@pytest.mark.parametrize(("channels", "size"), [((64, 192), 32), ((208, 48), 29)])
-def test_what_chunks_read_is_prefetched(text, kernel, stride, channels, size):
+@pytest.mark.parametrize(
+    ("text", "window", "sizes"),
+    covering(["nhwc", "nChw16c"], [(1, 1), (1, 2), (3, 1)], [((64, 192), 32), ((208, 48), 29)]),
+)
+def test_what_chunks_read_is_prefetched(text, window, sizes):
     """All of it but the first chunk, and little else: prefetches are made to note their addresses.
 
     Where a chunk is smaller than the next, some of that is left out; where it is larger, more is prefetched.
     """
     if not machine_code():
         pytest.skip("no machine code")
-    inputs, outputs = channels
+    (kernel, stride), ((inputs, outputs), size) = window, sizes
     weights = desc((outputs, inputs, kernel, kernel), rl.any)
     with limited(1):
         src = desc((4, inputs, size, size), text)

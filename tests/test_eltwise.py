@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import relayout as rl
+from covering import covering
 from elementwise import FORMATS, TYPES, check, framed, machine_code, numbers, sides
 from fences import output_of
 from relayout import LayoutError
@@ -242,9 +243,14 @@ class TestErrors:
 class TestTablesOfBytes:
     """Functions of one byte are looked up where that pays: the results are those of the usual kernel."""
 
-    @pytest.mark.parametrize("size", [1024, 1025, 1087, 1151, 1280, 5000])
-    @pytest.mark.parametrize("types", [("u8", "u8"), ("s8", "u8"), ("u8", "s8"), ("f8_e4m3", "s8")])
-    @pytest.mark.parametrize("function", [*FUNCTIONS, Function("square")])
+    @pytest.mark.parametrize(
+        ("size", "types", "function"),
+        covering(
+            [1024, 1025, 1087, 1151, 1280, 5000],
+            [("u8", "u8"), ("s8", "u8"), ("u8", "s8"), ("f8_e4m3", "s8")],
+            [*FUNCTIONS, Function("square")],
+        ),
+    )
     def test_all_bytes(self, size, types, function):
         source, target = (rl.dtype(one) for one in types)
         src, dst = rl.MemoryDesc((size,), source, "a"), rl.MemoryDesc((size,), target, "a")

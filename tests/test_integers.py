@@ -163,10 +163,15 @@ def test_a_residual_is_added_by_the_convolution(kind: str, relu: bool) -> None:
     assert "Add" not in operators(made)
 
 
-@pytest.mark.parametrize("kind", ["uint8", "int8"])
-@pytest.mark.parametrize("zeros", [(6, 20), (7, 20), (6, 21), (7, 21)])
-@pytest.mark.parametrize("behind", ["nothing", "Relu", "Clip"])
-@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "zeros", "behind", "residual"),
+    covering(
+        ["uint8", "int8"],
+        [(6, 20), (7, 20), (6, 21), (7, 21)],
+        ["nothing", "Relu", "Clip"],
+        [False, True],
+    ),
+)
 def test_ties_are_rounded_before_the_zero_point(
     kind: str, zeros: tuple[int, int], behind: str, residual: bool
 ) -> None:
@@ -426,10 +431,10 @@ def test_ranges_are_found_as_the_definition_does(data: str) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("kind", ["int8", "uint8"])
-@pytest.mark.parametrize("rank", [2, 3])
-@pytest.mark.parametrize("written", ["integer", "real"])
-@pytest.mark.parametrize("beside", [0, 31])
+@pytest.mark.parametrize(
+    ("kind", "rank", "written", "beside"),
+    covering(["int8", "uint8"], [2, 3], ["integer", "real"], [0, 31]),
+)
 def test_dynamic_products(kind: str, rank: int, written: str, beside: int) -> None:
     rng = np.random.default_rng(11)
     dims = (7, 40) if rank == 2 else (2, 7, 40)

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from covering import covering
 from elementwise import machine_code
 from relayout.graph.backward import backward
 from relayout.graph.graph import Graph, Node, Value
@@ -67,8 +68,7 @@ def lossy(dtype: np.dtype[Any], spec: tuple[Any, ...]) -> Graph:
     return Graph(tuple(values), ("loss",), nodes, constants)
 
 
-@pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize(("name", "dtype"), covering(SPECS, ["bf16", "f16"], strength=1))
 def test_kernels_compute_gradients_of_16_bits(dtype: str, name: str) -> None:
     graph, wide = (lossy(TYPES[one], SPECS[name]) for one in (dtype, "f32"))
     of = [value.name for value in graph.inputs]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import random
 import subprocess
 import sys
 import textwrap
@@ -22,7 +23,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import relayout as rl
-from covering import share
+from covering import covering, share
 from relayout import views
 from relayout.dtypes import DTYPES
 from relayout.kernels.copy.problem import PASSES, Move
@@ -255,7 +256,8 @@ def conversions(number):
 
 @EACH_SHAPE
 def test_conversions_in_shapes_of_networks(number):
-    for src, dst, attributes in conversions(number):
+    some = [*conversions(number)]
+    for src, dst, attributes in share(some, random.randrange(2)) if len(some) > 1 else some:
         compare(src, dst, given=attributes, runs=RUNS[::3])
 
 
@@ -284,6 +286,8 @@ def test_other_processors(cpu, number):
     other, runs = x86(cpu)
     if runs and other.vector == machine.host().vector and number % 3:
         return  # much as in the tests above
+    if not runs and number not in share(range(len(SHAPES)), ord(cpu[-1])):
+        return  # what is only assembled
     src, dst = problem(number, [("f32", "f32"), ("s8", "s8"), ("u8", "f32"), ("f32", "s8")][number % 4])
     if runs:
         compare(src, dst, cpu=other, runs=RUNS[::3])
@@ -771,7 +775,7 @@ def test_few_channels_by_lanes_that_are_far_apart(channels, pixels, dtype, off, 
 def test_threads_share_rows_where_nothing_else_is_left(monkeypatch, types, kind):
     """One picture whose channels are too few to be shared: blocks of its pixels."""
     monkeypatch.setenv("RELAYOUT_THREADS", "2")
-    for height in (29, 32):
+    for height in share((29, 32), len(kind) + len(types[0])):
         src, dst = (
             rl.MemoryDesc((1, 24, height, 20), *side) for side in zip(types, ("nhwc", "nchw"), strict=True)
         )
@@ -781,9 +785,14 @@ def test_threads_share_rows_where_nothing_else_is_left(monkeypatch, types, kind)
         assert plan.extent == height * 20
 
 
-@pytest.mark.parametrize("types", [("u8", "u8"), ("u8", "f32"), ("u8", "bf16"), ("f32", "f32")])
-@pytest.mark.parametrize("side", [5, 6, 7, 8])
-@pytest.mark.parametrize("channels", [2, 3, 5])
+@pytest.mark.parametrize(
+    ("types", "side", "channels"),
+    covering(
+        [("u8", "u8"), ("u8", "f32"), ("u8", "bf16"), ("f32", "f32")],
+        [5, 6, 7, 8],
+        [2, 3, 5],
+    ),
+)
 def test_small_pictures_of_few_channels(types, side, channels):
     """Fewer pixels than a line has bytes: shorter vectors, the last of which may overlap."""
     dims = (9, channels, side, side)
@@ -938,7 +947,7 @@ class TestTraps:
             dims = (planes, rows, columns)
             src = rl.MemoryDesc(dims, types[0], rl.Layout(dims, strides=(rows * 1024, 1024, 1)))
             dst = rl.MemoryDesc(dims, types[1], "acb")
-            for added in ({}, {"beta": 1.0}):
+            for added in share(({}, {"beta": 1.0}), planes // 9 + columns % 7 + rows):
                 ways = [Run(0, (0,)), Run(0, (8, 7, 6, 5, 4, 3, 2, 1, 0)), Run(4, (1, 0))]
                 made = compare(src, dst, given=added, runs=ways, wish="staged")
                 assert "staged" in made.kinds or added

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from covering import covering
 from relayout.dtypes import dtype
 from relayout.graph.compiling import compiled
 from relayout.graph.evaluate import evaluate
@@ -114,9 +115,14 @@ def test_operands_that_are_both_repeated(operator: str, one: tuple[int, ...], tw
     assert defined(ran(graph(nodes, {}, x=one, y=two))) == []
 
 
-@pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
-@pytest.mark.parametrize("where", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
-@pytest.mark.parametrize("sizes", [(2, 3, 14, 15), (2, 3, 3, 20), (2, 3, 7, 1)])
+@pytest.mark.parametrize(
+    ("mode", "where", "sizes"),
+    covering(
+        ["linear", "cubic", "nearest"],
+        ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"],
+        [(2, 3, 14, 15), (2, 3, 3, 20), (2, 3, 7, 1)],
+    ),
+)
 def test_interpolation_has_kernels(mode: str, where: str, sizes: tuple[int, ...]) -> None:
     attributes = {"mode": mode, "coordinate_transformation_mode": where, "antialias": int(mode == "cubic")}
     node = Node("Resize", ("x", "", "", "sizes"), ("y",), attributes)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import relayout as rl
+from covering import covering
 from elementwise import FORMATS, check, machine_code, sides
 from relayout import LayoutError, MemoryDesc
 from relayout.ops.pooling import NORMS
@@ -43,9 +44,10 @@ def test_code_agrees_with_the_definition_and_writes_nothing_else(made, seed):
         check(made, seed)
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("algorithm", NUMPY)
-@pytest.mark.parametrize("axes", [(1,), (2, 3), (0, 2, 3), (0, 1, 2, 3), ()], ids=str)
+@pytest.mark.parametrize(
+    ("format", "algorithm", "axes"),
+    covering(FORMATS, NUMPY, [(1,), (2, 3), (0, 2, 3), (0, 1, 2, 3), ()]),
+)
 def test_the_result_is_numpys(format, algorithm, axes):
     x = np.random.default_rng(1).integers(1, 3, (4, 20, 5, 3)).astype(np.float32)
     if algorithm == "mul":

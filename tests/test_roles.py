@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import relayout as rl
+from covering import share
 from relayout import Format, Layout, LayoutError, MemoryDesc
 from relayout.layout.roles import correspondence, domain_order
 from relayout.notation import dialect, dialects
@@ -72,10 +73,15 @@ def test_names_of_two_systems_are_indexed_alike(one: str, two: str, index: tuple
 
 
 def test_every_pair_of_named_formats_keeps_meaning_or_refuses() -> None:
-    """Element (n, c, h, w) = (1, 4, 2, 3) stays that element, in whatever order either side counts."""
+    """Element (n, c, h, w) = (1, 4, 2, 3) stays that element, in whatever order either side counts.
+
+    Of a third of all pairs, others each time.
+    """
     chosen = random.Random(7)
     refused = kept = 0
-    for (_, src), (name, dst) in product(named_formats().values(), repeat=2):
+    for (_, src), (name, dst) in share(
+        [*product(named_formats().values(), repeat=2)], random.randrange(3), 3
+    ):
         if src.rank != dst.rank or not src.rank:
             continue
         dims = sizes_of(src.roles, src.rank)
@@ -101,8 +107,8 @@ def test_every_pair_of_named_formats_keeps_meaning_or_refuses() -> None:
             index = [chosen.randrange(n) for n in dims]
             assert made.layout.offset(*index) == theirs.offset(*(index[k] for k in places)), name
         kept += 1
-    assert kept > 40_000
-    assert refused > 1000
+    assert kept > 40_000 / 3
+    assert refused > 1000 / 3
 
 
 ORDERS = ["nchw", "nhwc", "NHWC4", "NHWC4@nhwc", "nChw4c", "R4CroutonLayout", "nhwc-8h8w32c", "channels_last"]
