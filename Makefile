@@ -10,7 +10,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-# How many of its random cases each property tries: new ones every time. 1: all; 20: for a night.
+# How many of its random cases each property tries: new ones every time. 1: all, and all combinations of
+# parameters (tests/covering.py); 20: for a night.
 THOROUGH ?= 0.5
 
 .PHONY: run test lint bench docs clean help
