@@ -194,7 +194,8 @@ def moves(number):
 
 @EACH_SHAPE
 def test_moves_in_shapes_of_networks(number):
-    for src, dst in moves(number):
+    *usual, other = moves(number)
+    for src, dst in (*share(usual, number), other):
         compare(src, dst)
 
 
@@ -536,7 +537,7 @@ def test_columns_that_end_where_the_next_begin(dims, off, types, wish, values, c
     values=st.sampled_from((None, "src_scale", "beta")),
     cpu=st.sampled_from(("x86-64-v2", "x86-64-v3", "host")),
 )
-@examples(80)
+@examples(50)
 def test_patches_go_down_the_rows(dims, off, types, formats, values, cpu):
     """Columns that are no multiple of a patch, or of a strip; rows that no tile ends."""
     one, two = types.split()
