@@ -1,0 +1,211 @@
+"""Any primitive of any sizes, drawn: what all kernels have to stand, whatever sizes their own tests have.
+
+Kernels for special cases are tested with sizes that suit them. What is wrong with them shows with others:
+axes of one element, windows larger than the picture, one window along an axis, tails of every length. So
+:func:`drawn` takes any kind of primitive, one to three spatial axes, formats and data types at random, and
+sizes of which a third are 1. Half of the windows are such as networks have, since kernels are made for those.
+
+>>> import random
+>>> drawn(random.Random(3)).kind in KINDS
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from math import prod
+from random import Random
+
+import relayout as rl
+from relayout import LayoutError, MemoryDesc
+from relayout import primitives as p
+from relayout.primitives.primitive import Primitive
+
+__all__ = ["KINDS", "MOST", "drawn"]
+
+MOST = 6000
+"""Elements of a tensor: definitions are slow."""
+
+FORMATS = {
+    2: ("ab", "ba", "aB8b", "Ab4a"),
+    3: ("abc", "acb", "aBc8b", "aBc16b", "cab", "bac"),
+    4: ("nchw", "nhwc", "nChw8c", "nChw16c", "NCHW4", "CHWN4", "b_fs_yx_fsv32", "abdc", "aBcd3b"),
+    5: ("ncdhw", "ndhwc", "nCdhw8c", "nCdhw16c", "acbed"),
+}
+WEIGHTS = {3: ("oiw", "owi"), 4: ("oihw", "ohwi", "OIhw8i8o", "hwio"), 5: ("oidhw", "odhwi")}
+TYPES = ("f32", "f32", "bf16", "f16", "s8", "u8")
+REALS = ("f32", "f32", "bf16", "f16")
+
+
+class Draw:
+    """What is drawn: numbers, sizes, descriptors."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+
+    def one(self, *among: object) -> object:
+        """One of several."""
+        return self.rng.choice(among)
+
+    def flag(self) -> bool:
+        """Whether."""
+        return self.rng.random() < 0.5
+
+    def size(self, most: int = 40) -> int:
+        """1, a few, or any number up to ``most``."""
+        return self.rng.choice((1, self.rng.randint(1, min(5, most)), self.rng.randint(1, most)))
+
+    def dims(self, rank: int) -> tuple[int, ...]:
+        """Sizes that are few elements together; tensors with nothing in them now and then."""
+        while True:
+            channels = self.rng.choice((8, 16, 32, self.size(36), self.size(36)))
+            dims = [self.size(3), channels, *(self.size(40) for _ in range(rank - 2))][:rank]
+            if self.rng.random() < 0.02:
+                dims[self.rng.randrange(rank)] = 0
+            if prod(dims) <= MOST:
+                return tuple(dims)
+
+    def desc(self, dims: tuple[int, ...], kind: str) -> MemoryDesc:
+        """One of the formats of this rank."""
+        return MemoryDesc(dims, kind, self.rng.choice(FORMATS[len(dims)]))
+
+    def tensor(self, low: int = 2, high: int = 5, kinds: tuple[str, ...] = TYPES) -> MemoryDesc:
+        """Any tensor."""
+        return self.desc(self.dims(self.rng.randint(low, high)), self.rng.choice(kinds))
+
+    def windows(self, axes: int) -> dict[str, object]:
+        """Windows that may be larger than what they look at."""
+        rng = self.rng
+        if self.flag():
+            taps, step = rng.choice((2, 3, 3, 5)), rng.choice((1, 1, 2))
+            return {"kernel": [taps] * axes, "strides": [step] * axes, "padding": [(taps // 2,) * 2] * axes}
+        kernel = [self.size(5) for _ in range(axes)]
+        return {
+            "kernel": kernel,
+            "strides": [rng.randint(1, 3) for _ in range(axes)],
+            "padding": [(rng.randrange(k), rng.randrange(k)) for k in kernel],
+            "dilation": [rng.choice((1, 1, 2)) for _ in range(axes)],
+        }
+
+    def target(self, dims: tuple[int, ...], kind: str) -> MemoryDesc | None:
+        """A destination of another format, or none that is said."""
+        return self.desc(dims, kind) if self.flag() else None
+
+
+def _pooling(d: Draw) -> Primitive:
+    src = d.tensor(3)
+    algorithm = d.one("max", "average_include_padding", "average_exclude_padding")
+    return p.Pooling(src, algorithm, **d.windows(len(src.dims) - 2))
+
+
+def _pooling_backward(d: Draw) -> Primitive:
+    src = d.tensor(3, kinds=REALS)
+    algorithm = d.one("average_include_padding", "average_exclude_padding")
+    return p.PoolingBackward(p.Pooling(src, algorithm, **d.windows(len(src.dims) - 2)))
+
+
+def _resampling(d: Draw) -> Primitive:
+    src = d.tensor(3)
+    sizes = (*src.dims[:2], *(d.size(30) for _ in src.dims[2:]))
+    return p.Resampling(src, d.one("nearest", "linear"), d.desc(sizes, src.dtype.name))
+
+
+def _softmax(d: Draw) -> Primitive:
+    src = d.tensor(kinds=REALS)
+    return p.Softmax(src, d.rng.randrange(len(src.dims)), log=d.flag())
+
+
+def _layer_normalization(d: Draw) -> Primitive:
+    src = d.tensor(kinds=REALS)
+    return p.LayerNormalization(src, d.flag(), axes=d.rng.randint(1, len(src.dims) - 1), rms=d.flag())
+
+
+def _eltwise(d: Draw) -> Primitive:
+    return p.Eltwise(d.tensor(), d.one("relu", "hardswish", "abs", "square", "tanh"))
+
+
+def _binary(d: Draw) -> Primitive:
+    one = d.tensor()
+    dims = tuple(1 if d.rng.random() < 0.3 else n for n in one.dims)
+    return p.Binary(d.one("add", "mul", "max", "sub"), one, d.desc(dims, d.rng.choice(TYPES)))
+
+
+def _sum(d: Draw) -> Primitive:
+    one = d.tensor()
+    others = [d.desc(one.dims, d.rng.choice(TYPES)) for _ in range(d.rng.randint(1, 2))]
+    return p.Sum([one, *others], [d.rng.choice((1, -2, 0.5)) for _ in range(1 + len(others))])
+
+
+def _reduction(d: Draw) -> Primitive:
+    src = d.tensor()
+    axes = d.rng.sample(range(len(src.dims)), d.rng.randint(1, len(src.dims)))
+    return p.Reduction(src, d.one("sum", "max", "min", "mean"), sorted(axes))
+
+
+def _concat(d: Draw) -> Primitive:
+    one = d.tensor()
+    axis = d.rng.randrange(len(one.dims))
+    sizes = [d.size(12) for _ in range(d.rng.randint(1, 2))]
+    others = [d.desc((*one.dims[:axis], n, *one.dims[axis + 1 :]), one.dtype.name) for n in sizes]
+    return p.Concat([one, *others], axis)
+
+
+def _shuffle(d: Draw) -> Primitive:
+    src = d.tensor()
+    axis = d.rng.randrange(len(src.dims))
+    return p.Shuffle(src, axis, d.rng.choice([n for n in range(1, 9) if src.dims[axis] % n == 0]))
+
+
+def _reorder(d: Draw) -> Primitive:
+    src = d.tensor()
+    return p.Reorder(src, d.desc(src.dims, d.rng.choice(TYPES)))
+
+
+def _filters(d: Draw, turned: bool) -> tuple[MemoryDesc, MemoryDesc, dict[str, object]]:
+    """A source, filters and windows; the taps of few, since the definition takes each of them."""
+    kind = d.rng.choice((*REALS, "s8", "u8")) if not turned else d.rng.choice(REALS)
+    src = d.desc(d.dims(d.rng.randint(3, 5)), kind)
+    groups = d.rng.choice([1, 1, *(n for n in (2, src.dims[1]) if src.dims[1] and src.dims[1] % n == 0)])
+    windows = d.windows(len(src.dims) - 2)
+    kernel = windows.pop("kernel")
+    assert isinstance(kernel, list)
+    per, made = src.dims[1] // groups, d.size(20)
+    dims = (src.dims[1], made, *kernel) if turned else (made * groups, per, *kernel)
+    weights = "s8" if kind in ("s8", "u8") else kind
+    if groups == 1 or turned:
+        return src, MemoryDesc(dims, weights, d.rng.choice((rl.any, *WEIGHTS[len(dims)]))), windows
+    return src, MemoryDesc((groups, made, per, *kernel), weights, rl.any), windows
+
+
+def _convolution(d: Draw) -> Primitive:
+    src, weights, windows = _filters(d, turned=False)
+    return p.Convolution(src, weights, post_ops="relu" if d.flag() else (), **windows)
+
+
+def _deconvolution(d: Draw) -> Primitive:
+    src, weights, windows = _filters(d, turned=True)
+    dims = src.dims[1], weights.dims[1]
+    weights = MemoryDesc((dims[1], dims[0], *weights.dims[2:]), weights.dtype, rl.any)
+    return p.Deconvolution(src, weights, **windows)
+
+
+def _matmul(d: Draw) -> Primitive:
+    kind, (m, k, n) = d.rng.choice(REALS), (d.size(40) for _ in range(3))
+    return p.Matmul(d.desc((m, k), kind), MemoryDesc((k, n), kind, d.one("ab", "ba", rl.any)))
+
+
+KINDS: dict[str, Callable[[Draw], Primitive]] = {
+    name.removeprefix("_"): make
+    for name, make in globals().items()
+    if name.startswith("_") and not name.startswith("__") and name != "_filters"
+}
+"""What makes a primitive of each kind."""
+
+
+def drawn(rng: Random) -> Primitive:
+    """A primitive; what is no primitive (an axis without a window, say) is drawn again."""
+    kind = rng.choice(sorted(KINDS))
+    while True:
+        with suppress(LayoutError):
+            return KINDS[kind](Draw(rng))

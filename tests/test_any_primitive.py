@@ -1,0 +1,50 @@
+"""Any primitive of any sizes: what its definition says, every byte of it, and no byte beside it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drawn import KINDS, Draw
+from elementwise import check, machine_code
+from fences import output_of
+from relayout import LayoutError
+from strategies import examples
+
+ROUNDED = {"softmax": 2e-6, "layer_normalization": 3e-5}
+"""By how much results in f32 may differ that are not sums of quarters."""
+
+
+@examples(30)
+@pytest.mark.parametrize("kind", [*sorted(KINDS), "pooling", "resampling"])
+@given(seed=st.integers(0, 1 << 32))
+def test_it_does_what_its_definition_says(kind, seed):
+    try:
+        made = KINDS[kind](Draw(Random(seed)))
+    except LayoutError:  # no window fits, say
+        return
+    check(made, seed % 1000, slack=ROUNDED.get(kind, 0.0))
+
+
+@pytest.mark.skipif(not machine_code(), reason="this host forbids making machine code")
+def test_nothing_outside_of_the_buffers_is_touched():
+    """All buffers, scratch too, begin behind, then end at, a page that can't be touched."""
+    script = f"""
+        import sys
+        from random import Random
+        from drawn import drawn
+        from fences import arena, run_between
+
+        arenas, seed = [arena(1 << 20) for _ in range(12)], {Random().getrandbits(32)}
+        for k in range(60):
+            made = drawn(Random(f"{{seed}} {{k}}"))
+            print(type(made).__name__)
+            print(seed, k, file=sys.stderr)
+            if made._compiled() is not None:
+                run_between(made, arenas)
+    """
+    assert len(Counter(output_of(script).split())) > 5
