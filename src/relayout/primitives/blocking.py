@@ -6,8 +6,9 @@ Weights come with an output in a row, and kernels read eight outputs side by sid
              output 1   a b c d ...                 a8 a9 ... a15  b8 ...
 
 Filters, matrices, and matrices that read what was an image differ in where the columns go, which is a table.
-So this is one module of machine code, compiled once, where a reorder of each size would be another one; and
-NumPy, which needs none, moves a tenth of what memory does where rows lie a power of two apart.
+So one kernel does for all (:mod:`relayout.kernels.copy.blocking`), where a reorder of each size would be
+another module of machine code; and NumPy, which needs none, moves a tenth of what memory does where rows lie a
+power of two apart.
 
 >>> from relayout.layout.descriptor import MemoryDesc
 >>> found = blocks_of(MemoryDesc((16, 4, 3, 3), "f32", "oihw"), MemoryDesc((16, 4, 3, 3), "f32", "Ohwi8o"))
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Blocks", "blocks_of", "move_of"]
 
-LANES, HALF, WORD = 8, 4, 4  # elements of a block, and of a lane; bytes of one
-NAME = "rows_into_blocks"
+LANES, WORD = 8, 4  # rows of a block; bytes of an element
 
 
 class Blocks(NamedTuple):
@@ -108,8 +108,10 @@ def move_of(blocks: Blocks, source: int, target: int) -> Callable[[], object]:
     """What moves rows between two addresses, compiled; it asks for no lock."""
     from relayout.jit.background import ready
     from relayout.jit.compile import compiled
+    from relayout.kernels.copy.blocking import ENTRY, module
+    from relayout.targets.machine import host
 
-    kernel = ready(compiled(_text(), [NAME])[NAME])
+    kernel = ready(compiled(module(host()), [ENTRY])[ENTRY])
     places, targets = (np.ascontiguousarray(one) for one in (blocks.places, blocks.targets))
     about = len(places), blocks.columns, blocks.stride, places.ctypes.data, targets.ctypes.data
     operands = np.array(about, np.int64)
@@ -120,88 +122,3 @@ def move_of(blocks: Blocks, source: int, target: int) -> Callable[[], object]:
         return kept
 
     return move
-
-
-def _text() -> str:
-    """The module: blocks, and columns of each, eight at a time; the last eight may be some of these again.
-
-    Four columns of eight rows are four registers, each of which has a piece of row k in its lower half and of
-    row k + 4 in its upper one. Two stages of unpacking within the halves transpose them.
-    """
-    lines = []
-    for first in (0, HALF):
-        for k in range(HALF):
-            for row, half in ((k, "low"), (k + HALF, "high")):
-                name = f"{half}{first}.{k}"
-                lines.append(f"%{name}.at = getelementptr i8, ptr %row{row}, i64 {first * WORD}")
-                lines.append(f"%{name} = load <4 x i32>, ptr %{name}.at, align 4")
-            whole = ", ".join(f"i32 {i}" for i in range(LANES))
-            pair = f"<4 x i32> %low{first}.{k}, <4 x i32> %high{first}.{k}"
-            lines.append(f"%x{first}.{k} = shufflevector {pair}, <{LANES} x i32> <{whole}>")
-        for k, (one, other, upper) in enumerate(((0, 1, 0), (2, 3, 0), (0, 1, 1), (2, 3, 1))):
-            picks = [p + 2 * upper for p in (0, 8, 1, 9, 4, 12, 5, 13)]
-            lines.append(_shuffled(f"y{first}.{k}", f"x{first}.{one}", f"x{first}.{other}", picks))
-        for k, (one, upper) in enumerate(((0, 0), (0, 1), (2, 0), (2, 1))):
-            picks = [p + 2 * upper for p in (0, 1, 8, 9, 4, 5, 12, 13)]
-            lines.append(_shuffled(f"z{first + k}", f"y{first}.{one}", f"y{first}.{one + 1}", picks))
-    for k in range(LANES):
-        lines.append(f"%to{k}.at = getelementptr i64, ptr %tos, i64 {k}")
-        lines.append(f"%to{k} = load i64, ptr %to{k}.at")
-        lines.append(f"%write{k} = getelementptr i8, ptr %block, i64 %to{k}")
-        lines.append(f"store <8 x i32> %z{k}, ptr %write{k}, align 4")
-    rows = ["%row0 = getelementptr i8, ptr %rows, i64 %bytes"]
-    rows += [f"%row{k} = getelementptr i8, ptr %row{k - 1}, i64 %stride" for k in range(1, LANES)]
-    names = "count", "columns", "stride", "places", "targets"
-    loads = []
-    for k, name in enumerate(names):
-        kind = "ptr" if name in ("places", "targets") else "i64"
-        loads.append(f"%{name}.at = getelementptr i64, ptr %operands, i64 {k}")
-        loads.append(f"%{name} = load {kind}, ptr %{name}.at")
-    start, body = ("\n  ".join(several) for several in (loads, [*rows, *lines]))
-    return f"""
-define void @{NAME}(ptr %source, ptr %target, ptr %operands, i64 %part, i64 %parts) {{
-entry:
-  {start}
-  %next = add i64 %part, 1
-  %a = mul i64 %count, %part
-  %b = mul i64 %count, %next
-  %first = udiv i64 %a, %parts
-  %end = udiv i64 %b, %parts
-  %last = sub i64 %columns, {LANES}
-  %tall = mul i64 %stride, {LANES}
-  br label %blocks
-blocks:
-  %i = phi i64 [%first, %entry], [%i.next, %done]
-  %more = icmp slt i64 %i, %end
-  br i1 %more, label %begin, label %out
-begin:
-  %down = mul i64 %i, %tall
-  %rows = getelementptr i8, ptr %source, i64 %down
-  %place.at = getelementptr i64, ptr %places, i64 %i
-  %place = load i64, ptr %place.at
-  %block = getelementptr i8, ptr %target, i64 %place
-  br label %turn
-turn:
-  %j = phi i64 [0, %begin], [%j.next, %turn]
-  %bytes = mul i64 %j, {WORD}
-  %tos = getelementptr i64, ptr %targets, i64 %j
-  {body}
-  %past = add i64 %j, {LANES}
-  %j.next = call i64 @llvm.smin.i64(i64 %past, i64 %last)
-  %again = icmp sgt i64 %j.next, %j
-  br i1 %again, label %turn, label %done
-done:
-  %i.next = add i64 %i, 1
-  br label %blocks
-out:
-  ret void
-}}
-
-declare i64 @llvm.smin.i64(i64, i64)
-"""
-
-
-def _shuffled(name: str, one: str, other: str, picks: list[int]) -> str:
-    """A line that picks elements of two registers."""
-    mask = ", ".join(f"i32 {pick}" for pick in picks)
-    return f"%{name} = shufflevector <8 x i32> %{one}, <8 x i32> %{other}, <8 x i32> <{mask}>"

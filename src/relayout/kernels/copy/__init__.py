@@ -26,6 +26,7 @@
 ``picking``       what both have in common: bytes picked within lanes
 ``regroup``       packed filters: words transposed, and bytes put in order in registers
 ``elements``      all else, an element at a time
+``blocking``      rows of words into blocks of eight, of any sizes: weights
 ``module``        all kernels of a reorder as one function: plans -> text
 ================  ===========================================================================================
 
@@ -91,7 +92,8 @@ elements of the source I (columns), and that of the destination O (rows).
 ``elements``
     All else, an element at a time.
 
-Apart from these stands ``indexed``: rows by index, what gathers read and scatters write.
+Apart from these stand ``indexed``, rows by index, what gathers read and scatters write; and ``blocking``,
+which is told sizes when it is called, as most weights of a network are moved once.
 
 Values are converted where they are fewest bits wide to be moved about: a kernel that narrows (f32 to s8)
 converts behind its loads and shuffles bytes; one that widens (u8 to f32) shuffles bytes and converts before
