@@ -12,7 +12,7 @@ READY  := $(VENV)/.ready
 
 # How many of its random cases each property tries: new ones every time. 1: all, and all combinations of
 # parameters (tests/covering.py); 20: for a night.
-THOROUGH ?= 0.5
+THOROUGH ?= 0.4
 
 .PHONY: run test lint bench docs clean help
 
