@@ -1,4 +1,17 @@
-"""Pooling and reduction: how elements of windows, or along whole axes, become one."""
+"""Pooling and reduction: how elements of windows, or along whole axes, become one.
+
+Both combine elements by one of :mod:`~.reductions`. A window may stand on padding in part, and what that
+means differs between systems. Here it is as in oneDNN:
+
+===========================  =================================================================================
+``max``                      padding is nothing: minus infinity, the identity of maxima
+``average_include_padding``  padding counts as zeros: sums are divided by the elements of a whole window
+``average_exclude_padding``  padding does not count: sums are divided by the elements that are there
+===========================  =================================================================================
+
+A maximum is NaN where one element is. Its place, the output ``workspace``, is the first tap of those that are
+largest. The definitions go tap by tap: the first elements of all windows, then all second ones.
+"""
 
 from __future__ import annotations
 

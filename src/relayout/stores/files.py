@@ -1,4 +1,15 @@
-"""Chunk files: read whole or in parts, written whole, and what a folder of them is like."""
+"""Chunk files: read whole or in parts, written whole, and what a folder of them is like.
+
+Three rules hold for every file of a store, whatever its format:
+
+* **What is read is what was planned.** A file that was changed after a plan was made is refused
+  (:func:`check_unchanged`), and one that is longer than a chunk can be is not read into memory.
+* **A file is there whole, or not at all.** It is written under a name of its own beside the other one, and
+  then renamed (:func:`write_whole`). What a killed process has left is recognised by its name, and removed
+  (:func:`remove_parts`).
+* **A folder may hold other things.** Only what is called as a chunk is one (:func:`names_chunk`); a
+  :func:`fingerprint` of names, sizes and times tells whether any of them has changed.
+"""
 
 from __future__ import annotations
 

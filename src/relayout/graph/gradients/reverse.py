@@ -1,4 +1,15 @@
-"""One node while it is differentiated, and the table of the rules that do it."""
+"""One node while it is differentiated, and the table of the rules that do it.
+
+Reverse mode goes through a graph from its end. For each node there is the gradient of each output, and a
+rule turns these into gradients of the inputs, by appending nodes:
+
+* :class:`Writing` has the nodes that were appended, and finds out dims and data types of their results at
+  once, since the next rule may depend on them;
+* :class:`Reverse` is what a rule gets: the node, its gradients, which inputs' gradients are wanted, and short
+  ways to write what most rules need. What was repeated by broadcasting is summed up again
+  (:meth:`Reverse.summed`), since each of the copies has its share of the gradient;
+* :data:`RULES` has the rule of each operator, entered by :func:`gradient`.
+"""
 
 from __future__ import annotations
 
