@@ -7,8 +7,8 @@ Weights come with an output in a row, and kernels read eight outputs side by sid
 
 Filters, matrices, and matrices that read what was an image differ in where the columns go, which is a table.
 So one kernel does for all (:mod:`relayout.kernels.copy.blocking`), where a reorder of each size would be
-another module of machine code; and NumPy, which needs none, moves a tenth of what memory does where rows lie a
-power of two apart.
+another module of machine code; and NumPy, which needs none, moves a tenth of what memory does where rows lie
+a power of two apart.
 
 >>> from relayout.layout.descriptor import MemoryDesc
 >>> found = blocks_of(MemoryDesc((16, 4, 3, 3), "f32", "oihw"), MemoryDesc((16, 4, 3, 3), "f32", "Ohwi8o"))

@@ -1,7 +1,7 @@
 """Rows of words into blocks of eight rows: one function for all sizes, which it is told when it is called.
 
 Other kernels of reorders are made for a problem, with its sizes as constants. Weights of a network are packed
-once, in dozens of sizes, so that making code for each would take longer than moving them. What differs here is
+once, in dozens of sizes, so that making code for each would take longer than moving them. What differs is
 data: how many blocks and columns there are, from one row to the next, and tables of where blocks and columns
 go. Eight columns of eight rows at a time are turned over in registers (:class:`~.network.Network`), in two
 halves, each row's four words a lane::
@@ -26,8 +26,9 @@ __all__ = ["ENTRY", "OPERANDS", "ROWS", "module"]
 
 ENTRY = "rows_into_blocks"
 OPERANDS = ("blocks", "columns", "stride", "places", "targets")
-"""Words that the third argument lists. ``stride``: bytes from one row of the source to the next; ``places``
-and ``targets``: addresses of tables, where each block begins and where each column goes from there, in bytes."""
+"""Words that the third argument lists. ``stride``: bytes from one row of the source to the next. ``places``
+and ``targets``: addresses of tables, where each block begins and where each column goes from there, in bytes.
+"""
 ROWS = 8  # of a block, and columns of a turn; there are no fewer
 WORD = WORD_BITS // 8
 
