@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from math import prod
 from random import Random
+from typing import Any
 
 import relayout as rl
 from relayout import LayoutError, MemoryDesc
@@ -44,7 +45,7 @@ class Draw:
     def __init__(self, rng: Random) -> None:
         self.rng = rng
 
-    def one(self, *among: object) -> object:
+    def one(self, *among: Any) -> Any:
         """One of several."""
         return self.rng.choice(among)
 
@@ -74,7 +75,7 @@ class Draw:
         """Any tensor."""
         return self.desc(self.dims(self.rng.randint(low, high)), self.rng.choice(kinds))
 
-    def windows(self, axes: int) -> dict[str, object]:
+    def windows(self, axes: int) -> dict[str, Any]:
         """Windows that may be larger than what they look at."""
         rng = self.rng
         if self.flag():
@@ -87,10 +88,6 @@ class Draw:
             "padding": [(rng.randrange(k), rng.randrange(k)) for k in kernel],
             "dilation": [rng.choice((1, 1, 2)) for _ in range(axes)],
         }
-
-    def target(self, dims: tuple[int, ...], kind: str) -> MemoryDesc | None:
-        """A destination of another format, or none that is said."""
-        return self.desc(dims, kind) if self.flag() else None
 
 
 def _pooling(d: Draw) -> Primitive:
@@ -162,32 +159,25 @@ def _reorder(d: Draw) -> Primitive:
     return p.Reorder(src, d.desc(src.dims, d.rng.choice(TYPES)))
 
 
-def _filters(d: Draw, turned: bool) -> tuple[MemoryDesc, MemoryDesc, dict[str, object]]:
-    """A source, filters and windows; the taps of few, since the definition takes each of them."""
-    kind = d.rng.choice((*REALS, "s8", "u8")) if not turned else d.rng.choice(REALS)
-    src = d.desc(d.dims(d.rng.randint(3, 5)), kind)
-    groups = d.rng.choice([1, 1, *(n for n in (2, src.dims[1]) if src.dims[1] and src.dims[1] % n == 0)])
-    windows = d.windows(len(src.dims) - 2)
-    kernel = windows.pop("kernel")
-    assert isinstance(kernel, list)
-    per, made = src.dims[1] // groups, d.size(20)
-    dims = (src.dims[1], made, *kernel) if turned else (made * groups, per, *kernel)
-    weights = "s8" if kind in ("s8", "u8") else kind
-    if groups == 1 or turned:
-        return src, MemoryDesc(dims, weights, d.rng.choice((rl.any, *WEIGHTS[len(dims)]))), windows
-    return src, MemoryDesc((groups, made, per, *kernel), weights, rl.any), windows
-
-
 def _convolution(d: Draw) -> Primitive:
-    src, weights, windows = _filters(d, turned=False)
+    src = d.tensor(3, kinds=(*REALS, "s8", "u8"))
+    windows, channels = d.windows(len(src.dims) - 2), src.dims[1]
+    taps, made = windows.pop("kernel"), d.size(20)
+    kind = "s8" if src.dtype.name == "u8" else src.dtype.name
+    groups = d.rng.choice([1, 1, *(n for n in (2, channels) if channels and channels % n == 0)])
+    if groups == 1:
+        dims = made, channels, *taps
+        weights = MemoryDesc(dims, kind, d.one(rl.any, *WEIGHTS[len(dims)]))
+    else:
+        weights = MemoryDesc((groups, made, channels // groups, *taps), kind, rl.any)
     return p.Convolution(src, weights, post_ops="relu" if d.flag() else (), **windows)
 
 
 def _deconvolution(d: Draw) -> Primitive:
-    src, weights, windows = _filters(d, turned=True)
-    dims = src.dims[1], weights.dims[1]
-    weights = MemoryDesc((dims[1], dims[0], *weights.dims[2:]), weights.dtype, rl.any)
-    return p.Deconvolution(src, weights, **windows)
+    src = d.tensor(3, kinds=REALS)
+    windows = d.windows(len(src.dims) - 2)
+    dims = d.size(20), src.dims[1], *windows.pop("kernel")
+    return p.Deconvolution(src, MemoryDesc(dims, src.dtype, rl.any), **windows)
 
 
 def _matmul(d: Draw) -> Primitive:
@@ -198,7 +188,7 @@ def _matmul(d: Draw) -> Primitive:
 KINDS: dict[str, Callable[[Draw], Primitive]] = {
     name.removeprefix("_"): make
     for name, make in globals().items()
-    if name.startswith("_") and not name.startswith("__") and name != "_filters"
+    if name.startswith("_") and not name.startswith("__")
 }
 """What makes a primitive of each kind."""
 
