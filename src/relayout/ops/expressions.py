@@ -194,10 +194,10 @@ def _fused(x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> Any:
     product, z = x.astype(np.float64) * y, z.astype(np.float64)
     total = product + z
     back = total - product
-    lost = (product - (total - back)) + (z - back)
+    rest = (product - (total - back)) + (z - back)
     even = np.asarray(total).view(np.int64) % 2 == 0
-    inexact = even & np.isfinite(lost) & (lost != 0)
-    return np.where(inexact, np.nextafter(total, np.copysign(np.inf, lost)), total).astype(np.float32)
+    inexact = even & np.isfinite(rest) & (rest != 0)
+    return np.where(inexact, np.nextafter(total, np.copysign(np.inf, rest)), total).astype(np.float32)
 
 
 def _lost(x: NDArray[Any], y: NDArray[Any]) -> Any:
