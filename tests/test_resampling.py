@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import relayout as rl
 from elementwise import machine_code
 from fences import output_of
+from relayout.kernels.reduce.axis import Axis
 from relayout.kernels.reduce.rounding import divisor
 from relayout.kernels.reduce.separable import WHOLE, denominator
 from relayout.ops.resampling import Matrices, combined_along, places
@@ -206,7 +207,7 @@ def of_bytes(draw, formats=NARROW):
 def planned(made):
     """The numbers of a resampling of bytes, if they are integers."""
     rows = rows_of_resampling("linear", made.src.dims[2:], made.dst.dims[2:])
-    axes = [window.Axis(n, m) for n, m in zip(made.src.dims[2:], made.dst.dims[2:], strict=True)]
+    axes = [Axis(n, m) for n, m in zip(made.src.dims[2:], made.dst.dims[2:], strict=True)]
     found = window.planned("sum", "", made.src, made.dst, axes)
     return found and separable.of_weights(found, *rows)
 

@@ -53,10 +53,10 @@ def rows_of_pooling(made: Pooling | PoolingBackward) -> list[list[Row]]:
         after = prod(made.kernel[k + 1 :])
         windows: list[Row] = []
         for output in range(axis.out):
-            taps, start = axis.taps(output), output * axis.stride - axis.front
+            taps = axis.taps(output)
             share = 1 / (max(1, len(taps)) if made.algorithm == "average_exclude_padding" else axis.kernel)
             numbers = [float(np.float32(share)) if average else float(tap * after) for tap in taps]
-            places = [start + tap * axis.dilation for tap in taps]
+            places = [axis.place(output, tap) for tap in taps]
             windows.append(tuple(zip(places, numbers, strict=True)))
         found.append(transposed(windows, axis.size) if backward else windows)
     return found
@@ -74,7 +74,8 @@ def in_two_steps(
     for others.
     """
     from relayout.kernels.reduce import linear, separable
-    from relayout.kernels.reduce.window import Axis, planned
+    from relayout.kernels.reduce.axis import Axis
+    from relayout.kernels.reduce.window import planned
     from relayout.targets.machine import host
 
     if len(rows) > 2:

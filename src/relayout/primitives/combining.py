@@ -88,7 +88,8 @@ def reduction(made: Reduction) -> Program | None:
 @locked
 def _reduced(made: Reduction, dst: MemoryDesc, functions: Functions) -> Program | None:
     """A reduction to a destination, with functions behind it."""
-    from relayout.kernels.reduce.window import Axis, planned
+    from relayout.kernels.reduce.axis import Axis
+    from relayout.kernels.reduce.window import planned
 
     src, rank, axes = made.src, len(made.src.dims), made.operation.axes
     order = (*(axis for axis in range(rank) if axis not in axes), *axes)

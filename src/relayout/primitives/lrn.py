@@ -145,7 +145,8 @@ def add_mean(
     turned : bool
         Whether the larger half of a window is in front.
     """
-    from relayout.kernels.reduce.window import Axis, Window, planned
+    from relayout.kernels.reduce.axis import Axis
+    from relayout.kernels.reduce.window import Window, planned
     from relayout.primitives.combining import by_way_of, window_step
 
     near, rank, size = in_f32(like), len(like.dims), what.size

@@ -36,13 +36,12 @@ array([[[2, 1]]], dtype=uint8)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from relayout.errors import LayoutError, Unsupported, counted
 from relayout.forking import locked
-from relayout.kernels.reduce.window import Axis
+from relayout.kernels.reduce.axis import Axis
 from relayout.layout.dense import resized_like
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.ops import pooling as ops
@@ -187,10 +186,9 @@ def _axis(
         )
     axis = Axis(size, max(0, room // step + 1), kernel, step, gap, front)
     if algorithm != "average_include_padding" and gap > size:  # windows may lie astride the axis
-        first, last = axis.inside
-        for output in chain(range(first), range(last, axis.out)):
+        for output in axis.border:
             if not axis.taps(output):
-                start = output * step - front
+                start = axis.place(output)
                 raise LayoutError(
                     f"pooling: window {output} along spatial axis {k} of src {src} holds padding only, "
                     f"positions {start}..{start + reach - 1}; {algorithm} is not defined there"

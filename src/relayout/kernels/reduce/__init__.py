@@ -3,6 +3,7 @@
 ====================  ======================================================================================
 ``space``             the nests that source, destination and other operands share
 ``blocks``            the tasks that images and channels are, or parts of them
+``axis``              an axis that windows go along: which of their taps are elements
 ``window``            pooling, and reductions along whole axes
 ``carried``           largest elements of windows that overlap, of which columns are combined once
 ``maxima``            largest elements where pixels are neighbours: down the columns, then along the row

@@ -26,6 +26,7 @@ The result is ``first`` where that has no sign, else ``second``; and NaN where e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING
 
 from relayout.ir.builder import Builder, Function
@@ -35,7 +36,7 @@ from relayout.ir.vectors import paired, pieces_of, store_pieces
 from relayout.ops.reductions import Reduction
 
 if TYPE_CHECKING:
-    from relayout.kernels.reduce.window import Axis
+    from relayout.kernels.reduce.axis import Axis
 
 __all__ = ["INTEGERS", "MOST_ROWS", "MOST_VECTORS", "Elements", "Raw", "carries", "carry"]
 
@@ -49,18 +50,14 @@ Values = list[Value]
 def carries(axes: Sequence[Axis], vectors: int) -> bool:
     """Whether columns of windows are shared, and no window is all padding."""
     *others, x = axes
-    rows = 1
-    for axis in others:
-        rows *= axis.kernel
-        if any(not axis.taps(output) for output in {0, axis.out - 1}):
-            return False
-    shared = x.kernel - x.stride
+    rows = prod(axis.kernel for axis in others)
     return (
         x.dilation == 1
-        and shared > 0
+        and x.shared > 0
         and rows <= MOST_ROWS
         and x.kernel <= MOST_ROWS
         and vectors <= MOST_VECTORS
+        and all(axis.is_filled for axis in others)
     )
 
 
@@ -145,7 +142,7 @@ def carry(
     count : int
         Elements of a vector.
     """
-    shared = x.kernel - x.stride
+    shared = x.shared
 
     def column(index: Value) -> list[Values]:
         """One column of all rows: of each vector what is carried."""

@@ -26,8 +26,9 @@ from relayout.ir.kernel import digits, kernel, tasks
 from relayout.ir.lanes import Lanes
 from relayout.ir.types import FLOAT, I64, PTR, Value, constant
 from relayout.kernels.reduce import linear_pixels
+from relayout.kernels.reduce.axis import Axis
 from relayout.kernels.reduce.steps import Step, steps_table
-from relayout.kernels.reduce.window import Axis, Window
+from relayout.kernels.reduce.window import Window
 from relayout.loops.nest import Loop, Nest
 from relayout.ops.functions import Function
 from relayout.records import dataclass

@@ -40,7 +40,8 @@ from relayout.ops.reductions import REDUCTIONS
 from relayout.targets.machine import LINE, Machine
 
 if TYPE_CHECKING:
-    from relayout.kernels.reduce.window import Axis, Window
+    from relayout.kernels.reduce.axis import Axis
+    from relayout.kernels.reduce.window import Window
 
 __all__ = ["Maxima", "suits"]
 
@@ -80,10 +81,9 @@ def suits(window: Window, scheme: str, axes: tuple[Axis, Axis, Axis], length: in
     if (x.src, x.dst) != (length * size, length * size) or (d.kernel, d.front) != (1, 0):
         return False
     for axis in (h, x):
-        filled = all(axis.taps(output) for output in {0, axis.out - 1})
-        if axis.dilation != 1 or axis.kernel > MOST_TAPS or not filled:
+        if axis.dilation != 1 or axis.kernel > MOST_TAPS or not axis.is_filled:
             return False
-    if x.kernel <= x.stride or x.stride not in ROWS or x.out * length < LEAST_LANES:
+    if x.shared <= 0 or x.stride not in ROWS or x.out * length < LEAST_LANES:
         return False
     whole = length & (length - 1) == 0
     return (x.stride == 1 or whole) and _rows(window, axes, length) >= min(h.out, LEAST_ROWS)
@@ -103,8 +103,7 @@ def _held(window: Window) -> int:
 
 def _columns(x: Axis, length: int) -> int:
     """Elements of a row of columns: with padding, and what is read behind it."""
-    last = (x.out - 1) * x.stride + x.kernel + x.stride - 1
-    return max(x.front + x.size, last) * length
+    return max(x.front + x.size, x.reach + x.stride - 1) * length
 
 
 class Maxima:
@@ -163,14 +162,9 @@ class Maxima:
 
     def _sources(self, src: Value, first: Value) -> list[Value]:
         """The rows of the source that some rows of results are made of."""
-        b, h, found = self.b, self.h, []
-        begin = b.sub(b.mul(first, h.stride), h.front)
-        for k in range((self.many - 1) * h.stride + h.kernel):
-            row = b.add(begin, k)
-            if not h.is_inside:
-                row = b.smax(b.smin(row, h.size - 1), 0)
-            found.append(b.gep(src, row, h.src))
-        return found
+        b, h = self.b, self.h
+        begin, rows = h.begin(b, first), range((self.many - 1) * h.stride + h.kernel)
+        return [b.gep(src, h.nearest(b, b.add(begin, k)), h.src) for k in rows]
 
     def _both(self, values: Sequence[Value]) -> Value:
         return self.reduction.emit(self.v, values[0], values[1:]) if len(values) > 1 else values[0]

@@ -33,10 +33,10 @@ from relayout.ir.builder import Function, Operand, table
 from relayout.ir.kernel import kernel
 from relayout.ir.types import I8, I64, PTR, Value, constant, vector
 from relayout.ir.vectors import join_lanes, picked_in_lanes, pieces_of, store_pieces
+from relayout.kernels.reduce.axis import Axis
 from relayout.kernels.reduce.blocks import in_tasks
 from relayout.kernels.reduce.space import cover, last_axes
 from relayout.kernels.reduce.steps import Step, Turns, in_steps, starts, steps_table
-from relayout.kernels.reduce.window import Axis
 from relayout.layout.descriptor import MemoryDesc
 from relayout.loops.nest import Nest
 from relayout.records import dataclass

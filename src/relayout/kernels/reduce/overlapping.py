@@ -42,12 +42,13 @@ from relayout.ir.builder import Function
 from relayout.ir.lanes import Lanes, lanes_of
 from relayout.ir.types import FLOAT, I16, I32, I64, PTR, Value, constant, vector
 from relayout.ir.vectors import join, paired
+from relayout.kernels.reduce.axis import Axis, Taps, all_have
 from relayout.kernels.reduce.carried import MOST_ROWS
 from relayout.kernels.reduce.space import cover
 from relayout.targets.machine import LINE, Machine
 
 if TYPE_CHECKING:
-    from relayout.kernels.reduce.window import Axis, Window
+    from relayout.kernels.reduce.window import Window
 
 __all__ = ["ZEROS", "Averages", "form_of", "zeros"]
 
@@ -85,7 +86,7 @@ def form_of(window: Window, scheme: str, axes: Sequence[Axis], length: int, mach
     if d.out * h.out * x.out == 1:
         return ""
     small = rows * x.kernel <= MOST_TAPS and rows <= MOST_ROWS and x.dilation == 1
-    if not small or last <= first or x.kernel < x.stride:
+    if not small or last <= first or x.shared < 0:
         return ""
     if scheme == "run" and length >= lanes_of(machine, window.src) and first + x.out - last <= MOST_BORDER:
         return "channels"
@@ -142,15 +143,15 @@ class Averages:
         self.v = Lanes(b, window.src, window.dst, pairs=pairs)
         self.tables: list[str] = []
 
-    def row(self, src: Value, dst: Value, given: Sequence[tuple[int | Value, int | Value]]) -> None:
+    def row(self, src: Value, dst: Value, given: Sequence[Taps]) -> None:
         """Write a row of results.
 
         Parameters
         ----------
         src, dst : Value
             The first tap of the first window, be it an element or not, and where its result goes.
-        given : sequence of tuple
-            Of depth and height the first tap that is an element, and the one behind the last.
+        given : sequence of Taps
+            Those of depth and of height that are elements.
         """
         b = self.b
         src = b.gep(src, self.x.front * self.x.src)
@@ -158,38 +159,17 @@ class Averages:
         for z in range(self.d.kernel):
             plane = b.gep(src, z * self.d.dilation * self.d.src)
             for y in range(self.h.kernel):
-                if self._is_padding((z, y), given):
-                    continue
                 at = b.gep(plane, y * self.h.dilation * self.h.src)
-                self.rows.append((at, self._is_element((z, y), given)))
+                real = all_have(b, zip(given, (z, y), strict=True))
+                if real is not False:  # else it is padding in all windows
+                    self.rows.append((at, None if real is True else real))
         self.taps = constant(I64, self.d.kernel * self.h.kernel)  # rows of a window that count
         if self.window.divisor == "elements":
-            sizes = [b.sub(b.add(constant(I64, 0), high), low) for low, high in given]
-            self.taps = b.mul(*sizes)
+            self.taps = b.mul(*(taps.number(b) for taps in given))
         if self.form == "channels":
             self._channels(dst)
         else:
             self._row_of_pixels(dst)
-
-    def _is_padding(self, taps: tuple[int, int], given: Sequence[tuple[int | Value, int | Value]]) -> bool:
-        """Whether a row of the windows is known to be none of the source, as where an axis has one window."""
-        return any(
-            not (isinstance(low, Value) or isinstance(high, Value) or low <= tap < high)
-            for tap, (low, high) in zip(taps, given, strict=True)
-        )
-
-    def _is_element(
-        self, taps: tuple[int, int], given: Sequence[tuple[int | Value, int | Value]]
-    ) -> Value | None:
-        """Whether a row of the windows is one of the source; None where that is known."""
-        b, found = self.b, None
-        for tap, (low, high) in zip(taps, given, strict=True):
-            if not (isinstance(low, Value) or isinstance(high, Value)):
-                continue
-            begin, end = (b.add(constant(I64, 0), bound) for bound in (low, high))
-            one = b.and_(b.icmp("sle", begin, tap), b.icmp("sgt", end, tap))
-            found = one if found is None else b.and_(found, one)
-        return found
 
     # -- quotients ------------------------------------------------------------------------------------------
 
@@ -234,9 +214,9 @@ class Averages:
         b, x, size = self.b, self.x, self.window.src.bits // 8
         run = cover(self.length, self.count, max(1, MOST_BYTES // (self.count * size)))
         first, last = x.inside
-        shared = max(0, x.kernel - x.stride)
-        taps = {o: len(x.taps(o)) for o in range(x.out)}
-        parts = {n: self._reciprocal([n] * run.lanes) for n in {*taps.values()}}
+        shared = max(0, x.shared)
+        taps = x.counts
+        parts = {n: self._reciprocal([n] * run.lanes) for n in {*taps}}
         nothing = Value(f"@{ZEROS}", PTR)
 
         def chunk(k: Value) -> None:
@@ -267,21 +247,20 @@ class Averages:
                     self._stored(b.gep(at, slot * size), total, parts[n])
 
             def border(o: int) -> None:
-                begin = o * x.stride - x.front
-                pixel(constant(I64, o), [column(constant(I64, begin + t)) for t in x.taps(o)], taps[o])
+                places = [x.place(o, tap) for tap in x.taps(o)]
+                pixel(constant(I64, o), [column(constant(I64, place)) for place in places], taps[o])
 
             def turn(o: Value, given: list[Value]) -> list[Value]:
                 each = len(run.offsets)
                 columns = [given[each * j : each * (j + 1)] for j in range(shared)]
-                begin = b.sub(b.mul(o, x.stride), x.front)
+                begin = x.begin(b, o)
                 columns += [column(b.add(begin, t)) for t in range(shared, x.kernel)]
                 pixel(o, columns, x.kernel)
                 return [one for some in columns[x.stride :] for one in some]
 
             for o in range(first):
                 border(o)
-            start = first * x.stride - x.front
-            before = [one for t in range(shared) for one in column(constant(I64, start + t))]
+            before = [one for tap in range(shared) for one in column(constant(I64, x.place(first, tap)))]
             b.repeat(first, last, 1, before, turn)
             for o in range(last, x.out):
                 border(o)
@@ -296,12 +275,13 @@ class Averages:
         times = -(-x.out // count)
         starts = [min(k * count, x.out - count) for k in range(times)]
         first, last = x.inside
+        taps = x.counts
         inside = [k for k in range(times) if starts[k] >= first and starts[k] + count <= last]
         whole = self._reciprocal([x.kernel] * count)
         for k in range(times):
             if k not in inside:
-                taps = [len(x.taps(starts[k] + j)) for j in range(count)]
-                self._some(constant(I64, starts[k]), dst, self._reciprocal(self._dealt(taps)))
+                some = taps[starts[k] : starts[k] + count]
+                self._some(constant(I64, starts[k]), dst, self._reciprocal(self._dealt(some)))
         if inside:
 
             def turn(k: Value) -> None:
@@ -345,16 +325,15 @@ class Averages:
         at, real = row
         n = x.stride * self.count
         kind, nothing = vector(n, I16), Value(f"@{ZEROS}", PTR)
-        begin = 0 if o.number is None else int(o.number) * x.stride - x.front + p
+        begin = 0 if o.number is None else x.place(int(o.number), p)
         if o.number is None or 0 <= begin <= x.size - n:
-            place = b.add(b.mul(o, x.stride), p - x.front)
+            place = b.add(b.mul(o, x.stride), x.offset(p))
             from_ = b.gep(at, place, 2)
             raw = b.load(kind, from_ if real is None else b.select(real, from_, nothing), 2)
         else:
-            start = min(max(begin, 0), x.size - n)
+            start, picks = x.neighbours(begin, n)
             from_ = b.gep(at, 2 * start)
             loaded = b.load(kind, from_ if real is None else b.select(real, from_, nothing), 2)
-            picks = [begin + k - start if 0 <= begin + k < x.size else n for k in range(n)]
             raw = b.shuffle(loaded, picks, 0)
         words = b.bitcast(raw, vector(n // 2, I32))
         return b.real(b.shl(words, 16)), b.real(b.and_(words, -0x10000))

@@ -22,6 +22,7 @@ from relayout.ir.kernel import kernel
 from relayout.ir.types import I1, I32, PTR, Value, constant, vector
 from relayout.ir.vectors import pieces_of, store_pieces
 from relayout.kernels.reduce import planes, sliding
+from relayout.kernels.reduce.axis import within
 from relayout.kernels.reduce.blocks import in_tasks
 from relayout.kernels.reduce.rounding import nearest, rounded
 from relayout.kernels.reduce.separable import Separable
@@ -60,7 +61,7 @@ class _Picture(sliding.Row):
         super().__init__(made, block)
         y, each = made.height, block.length
         self.row = made.width.size * each
-        self.down = [(k * y.dilation - y.front) * self.row for k in range(y.kernel)]
+        self.down = [offset * self.row for offset in y.offsets]
         self.above, self.below = max(0, -self.down[0]), max(0, self.down[-1])
 
     @property
@@ -77,7 +78,7 @@ class _Picture(sliding.Row):
     def distances(self) -> list[int]:
         """How far the columns of a window lie from its result, in bytes."""
         x = self.made.width
-        return [(k * x.dilation - x.front) * self.block.length for k in range(x.kernel)]
+        return [offset * self.block.length for offset in x.offsets]
 
     def has(self, number: int) -> int:
         """How many bytes of a register may be read."""
@@ -101,9 +102,7 @@ class _Picture(sliding.Row):
         """For each result by what it is divided."""
         if self.made.divisor != "elements":
             return [self.made.taps] * self.size
-        y, each = self.made.height, self.block.length
-        down = [len(y.taps(k)) for k in range(y.out)]
-        return [rows * columns for rows in down for columns in self.taps for _ in range(each)]
+        return planes.elements(self.made, self.block.length)
 
     @property
     def slides(self) -> bool:
@@ -135,8 +134,8 @@ class _Block(sliding.Block):
             places = range(register * LINE, (register + 1) * LINE)
             for d in picture.distances:
                 masks = (
-                    sum(1 << k for k, place in enumerate(places[parity::2]) if 0 <= place % row + d < row)
-                    for parity in (0, 1)
+                    sum(1 << k for k, place in enumerate(some) if within(row, place % row + d, 1))
+                    for some in (places[::2], places[1::2])
                 )
                 numbers += numbers_of(b"".join(mask.to_bytes(4, "little") for mask in masks))
             numbers += [0] * (self.masks // 8 - len(picture.distances))
@@ -161,9 +160,9 @@ class _Block(sliding.Block):
         picture = self.picture
         if isinstance(number.number, int):
             first = number.number * LINE + picture.down[tap]
-            inside = [0 <= first + k < picture.size for k in range(LINE)]
-            if not all(inside):
-                return self._masked(at, inside)
+            inside = within(picture.size, first, LINE)
+            if len(inside) < LINE:
+                return self._masked(at, [k in inside for k in range(LINE)])
         return super()._words(at, tap, number)
 
     def _masked(self, at: Value, inside: Sequence[bool]) -> Value:

@@ -20,17 +20,19 @@ added before they are divided.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 from relayout.ir.builder import Function, numbers_of, table
 from relayout.ir.kernel import kernel
 from relayout.ir.types import I1, I8, I16, I32, I64, PTR, Value, constant, vector
+from relayout.kernels.reduce.axis import within
 from relayout.kernels.reduce.blocks import in_tasks
 from relayout.kernels.reduce.rounding import Divisor, divided, divisor
 from relayout.kernels.reduce.separable import MOST_BLOCKS, Separable
 from relayout.loops.nest import Nest
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["ENTRY", "module", "suits"]
+__all__ = ["ENTRY", "elements", "module", "suits"]
 
 ENTRY = "planes"
 STEPS = "steps"  # the name of a table
@@ -46,7 +48,7 @@ def suits(made: Separable, machine: Machine) -> bool:
     same = (x.stride, y.stride, x.out, y.out) == (1, 1, x.size, y.size)
     if machine.vector != LINE or made.columns or not same or not 0 < len(made.blocks) <= MOST_BLOCKS:
         return False
-    if not made.divisor or max(x.kernel, y.kernel) > MOST_TAPS or 0 in _elements(made, 1):
+    if not made.divisor or max(x.kernel, y.kernel) > MOST_TAPS or 0 in elements(made, 1):
         return False
     for block in made.blocks:
         each = block.length
@@ -59,10 +61,10 @@ def suits(made: Separable, machine: Machine) -> bool:
     return True
 
 
-def _elements(made: Separable, each: int) -> list[int]:
+def elements(made: Separable, each: int) -> list[int]:
     """For each result how many elements its window has."""
-    down, along = ([len(axis.taps(k)) for k in range(axis.out)] for axis in (made.height, made.width))
-    return [rows * columns for rows in down for columns in along for _ in range(each)]
+    counts = product(made.height.counts, made.width.counts)
+    return [rows * columns for rows, columns in counts for _ in range(each)]
 
 
 def module(made: Separable, machine: Machine) -> str:
@@ -88,9 +90,9 @@ class _Block:
         self.row = x.size * each
         self.size = y.size * self.row
         self.count = -(-self.size // LINE)
-        self.down = [(k * y.dilation - y.front) * self.row for k in range(y.kernel)]
-        self.along = [(k * x.dilation - x.front) * each for k in range(x.kernel)]
-        self.elements = _elements(made, each)
+        self.down = [offset * self.row for offset in y.offsets]
+        self.along = [offset * each for offset in x.offsets]
+        self.elements = elements(made, each)
         self.several = made.divisor == "elements" and len(set(self.elements)) > 1
         self.first = self.elements[0] if made.divisor == "elements" else made.taps
         shifts = any(by.shift for by in map(divisor, self.elements) if by is not None)
@@ -104,9 +106,9 @@ class _Block:
         numbers: list[int] = []
         steps = [min(k * LINE, self.size - LINE) for k in range(self.count)]
         for first in (step + half for step in steps for half in (0, RESULTS)):
-            places = range(first, first + RESULTS)
+            places, row = range(first, first + RESULTS), self.row
             masks = [
-                sum(1 << k for k, place in enumerate(places) if 0 <= place % self.row + offset < self.row)
+                sum(1 << k for k, place in enumerate(places) if within(row, place % row + offset, 1))
                 for offset in self.along
             ]
             numbers += [*masks, *[0] * (self.masks // 8 - len(masks))]

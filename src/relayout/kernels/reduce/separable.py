@@ -26,8 +26,9 @@ from fractions import Fraction
 from math import lcm
 
 from relayout.dtypes import DType
+from relayout.kernels.reduce.axis import Axis
 from relayout.kernels.reduce.rounding import divisor
-from relayout.kernels.reduce.window import Axis, Window
+from relayout.kernels.reduce.window import Window
 from relayout.loops.nest import Nest
 from relayout.records import dataclass
 from relayout.targets.machine import LINE
@@ -43,7 +44,7 @@ WHOLE = 256  # what weights of both axes add up to if their denominators are pow
 SAME = 2.0**-22  # weights of f32 that differ by less are one fraction, and by more if they are two
 
 Taps = tuple[tuple[int, int], ...]
-"""Places along an axis, and their weights; a place of -1 is padding."""
+"""Places along an axis, and their weights; a place of -1 is padding (:data:`~.axis.PADDING`)."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,7 @@ class Separable:
         x, each = self.width, block.length
         if self.columns:
             return (each, (x.size + 2) * each) if self.doubles(block) else (0, x.size * each)
-        last = (x.out - 1) * x.stride + (x.kernel - 1) * x.dilation + 1
-        return x.front * each, max(x.front + x.size, last) * each
+        return x.front * each, max(x.front + x.size, x.reach) * each
 
     def doubles(self, block: Nest) -> bool:
         """Whether rows become twice as long, and what is made of an element fills registers."""
@@ -121,16 +121,11 @@ def of_window(window: Window, apart: bool = False) -> Separable | None:
     (((-1, 1), (0, 1), (1, 1)), ((0, 1), (1, 1), (2, 1)), ((1, 1), (2, 1), (3, 1)), ((2, 1), (3, 1), (-1, 1)))
     """
     depth, height, width = window.axes
-    single = depth.size == depth.out == depth.kernel == 1 and not depth.front
-    overlaps = apart or width.kernel > width.stride
-    if not window.rounds or not single or not overlaps or height.out > MOST_RESULTS:
+    overlaps = apart or width.shared > 0
+    if not window.rounds or not depth.is_single or not overlaps or height.out > MOST_RESULTS:
         return None
-    rows = []
-    for output in range(height.out):
-        inside, start = height.taps(output), output * height.stride - height.front
-        places = (start + k * height.dilation if k in inside else -1 for k in range(height.kernel))
-        rows.append(tuple((place, 1) for place in places))
-    return Separable(window.src, height, width, window.blocks, tuple(rows), divisor=window.divisor)
+    rows = tuple(tuple((place, 1) for place in height.places(output)) for output in range(height.out))
+    return Separable(window.src, height, width, window.blocks, rows, divisor=window.divisor)
 
 
 def of_pairs(window: Window) -> Separable | None:
@@ -144,12 +139,12 @@ def of_pairs(window: Window) -> Separable | None:
     (((0, 1), (1, 1)), ((2, 1), (3, 1)))
     """
     depth, height, width = window.axes
-    single = depth.size == depth.out == depth.kernel == 1 and not depth.front
     twos = all(axis.kernel == 2 and axis.is_inside and not axis.front for axis in (height, width))
-    if not window.rounds or not single or not twos or not 0 < max(height.out, width.out) <= MOST_RESULTS:
+    few = 0 < max(height.out, width.out) <= MOST_RESULTS
+    if not window.rounds or not depth.is_single or not twos or not few:
         return None
     rows, columns = (
-        tuple(((k * axis.stride, 1), (k * axis.stride + axis.dilation, 1)) for k in range(axis.out))
+        tuple(((axis.place(k, 0), 1), (axis.place(k, 1), 1)) for k in range(axis.out))
         for axis in (height, width)
     )
     return Separable(window.src, height, width, window.blocks, rows, columns, whole=4)

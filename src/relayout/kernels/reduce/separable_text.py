@@ -259,7 +259,7 @@ class _Block:
         if self.made.divisor != "elements":
             return [_Segment(0, x.out, x.kernel)]
         found, first = [], 0
-        for columns, several in groupby(len(x.taps(output)) for output in range(x.out)):
+        for columns, several in groupby(x.counts):
             end = first + len(list(several))
             found.append(_Segment(first, end, columns))
             first = end

@@ -39,6 +39,7 @@ from relayout.ir.builder import Function, table
 from relayout.ir.kernel import digits, kernel, tasks
 from relayout.ir.types import I1, I8, I16, I64, PTR, Value, constant, vector
 from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
+from relayout.kernels.reduce.axis import PADDING, within
 from relayout.kernels.reduce.rounding import nearest, rounded
 from relayout.kernels.reduce.separable import MOST_BLOCKS, Separable
 from relayout.kernels.reduce.space import Cover, cover
@@ -77,7 +78,7 @@ def suits(made: Separable, machine: Machine) -> bool:
 
 def _counts(made: Separable) -> list[int]:
     """For each row of results how many rows of its windows are elements."""
-    return [sum(place >= 0 for place, _ in row) for row in made.rows]
+    return [sum(place != PADDING for place, _ in row) for row in made.rows]
 
 
 class Row:
@@ -85,7 +86,7 @@ class Row:
 
     def __init__(self, made: Separable, block: Nest, wide: int = LINE) -> None:
         self.made, self.block, self.wide = made, block, wide  # bytes of a register
-        self.taps = [len(made.width.taps(pixel)) for pixel in range(made.width.out)]
+        self.taps = made.width.counts
 
     @property
     def whole(self) -> bool:
@@ -122,7 +123,7 @@ class Row:
     def distances(self) -> list[int]:
         """How far the columns of a window lie from its result, in pixels or in bytes."""
         x, each = self.made.width, 1 if self.whole else self.block.length
-        return [(k - x.front) * each for k in range(x.kernel)]
+        return [offset * each for offset in x.offsets]
 
     @property
     def reach(self) -> range:
@@ -134,7 +135,7 @@ class Row:
         """How many bytes a register of the source has."""
         if self.whole:
             return self.wide if 0 <= number < self.made.width.size else 0
-        return max(0, min(self.wide, self.size - number * self.wide)) if number >= 0 else 0
+        return len(within(self.size, number * self.wide, self.wide))
 
     def needed(self, number: int) -> list[int]:
         """The registers that a register of results is made of."""
@@ -186,7 +187,7 @@ def module(made: Separable, machine: Machine) -> str:
     """The text of the kernel: the function :data:`ENTRY`, and its table."""
     step, numbers = made.height.src, []
     for row, count in zip(made.rows, _counts(made), strict=True):
-        numbers += [min(place for place, _ in row if place >= 0) * step, count]
+        numbers += [min(place for place, _ in row if place != PADDING) * step, count]
     f = kernel(ENTRY, machine)
     for block in made.blocks:
         Block(f, Row(made, block, machine.vector)).write()

@@ -37,6 +37,7 @@ every other pixel is a short vector that ends with it, not one that would end be
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -47,6 +48,7 @@ from relayout.ir.lanes import INFINITE, Lanes, lanes_of
 from relayout.ir.types import FLOAT, I8, I16, I64, Value, constant, vector
 from relayout.ir.vectors import pieces_of, reduce, store_pieces
 from relayout.kernels.reduce import maxima
+from relayout.kernels.reduce.axis import Axis, Taps
 from relayout.kernels.reduce.carried import INTEGERS, Elements, Raw, carries, carry
 from relayout.kernels.reduce.overlapping import ZEROS, Averages, form_of, zeros
 from relayout.kernels.reduce.rounding import divided, divisor, divisors, looked_up, spread
@@ -58,7 +60,7 @@ from relayout.ops.reductions import REDUCTIONS, Reduction
 from relayout.records import dataclass
 from relayout.targets.machine import Machine
 
-__all__ = ["ENTRY", "Axis", "Window", "module", "planned"]
+__all__ = ["ENTRY", "Window", "module", "planned"]
 
 ENTRY = "pooling"
 DIVISORS = "divisors"  # the table of what is needed to divide by the elements of a window
@@ -69,50 +71,6 @@ MOST_HELD_TAPS = 6  # taps of a row for which vectors of stride 2 are held over 
 MOST_CARRIED = 12  # registers, of 16
 SHORT = 8  # elements of a vector, at least, that has what is behind two others
 UNROLL = {64: 8, 32: 4, 16: 4}  # vectors of one turn, by the bytes of a register
-
-
-class Axis(NamedTuple):
-    """A spatial axis: sizes, and bytes from one element to the next in source and destination.
-
-    >>> Axis(112, 56, 3, 2, 1, 1, 4, 4).inside
-    (1, 56)
-    """
-
-    size: int
-    out: int
-    kernel: int = 1
-    stride: int = 1
-    dilation: int = 1
-    front: int = 0
-    src: int = 0
-    dst: int = 0
-
-    @property
-    def inside(self) -> tuple[int, int]:
-        """The outputs all of whose taps are elements."""
-        reach = self.size - 1 - (self.kernel - 1) * self.dilation + self.front
-        first = min(self.out, -(-self.front // self.stride))
-        return first, max(first, min(self.out, reach // self.stride + 1))
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether that is all of them."""
-        return self.inside == (0, self.out)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the only window is the axis."""
-        return (self.out, self.kernel, self.front, self.dilation) == (1, self.size, 0, 1)
-
-    def taps(self, output: int) -> range:
-        """Those of an output that are elements.
-
-        >>> Axis(112, 56, 3, 2, 1, 1).taps(0)
-        range(1, 3)
-        """
-        left = self.front - output * self.stride
-        first = -(-max(left, 0) // self.dilation)
-        return range(first, max(first, min(self.kernel, (self.size - 1 + left) // self.dilation + 1)))
 
 
 @dataclass(frozen=True)
@@ -237,16 +195,13 @@ def module(window: Window, machine: Machine) -> str:
     return tables + (zeros() if f"@{ZEROS}" in text else "") + text
 
 
-Bound = int | Value
-
-
 class _Row(NamedTuple):
     """The row of a task: addresses of its first pixel, and which taps of the other axes are elements."""
 
     src: Value
     dst: Value
-    planes: tuple[Bound, Bound]
-    rows: tuple[Bound, Bound]
+    planes: Taps
+    rows: Taps
 
 
 class _Slot(NamedTuple):
@@ -335,7 +290,7 @@ class _Block:
                 src, dst = b.gep(src, index, loop.src), b.gep(dst, index, loop.dst)
                 if name:
                     at[name] = index
-            row = _Row(src, dst, self._range(self.d, at["d"]), self._range(self.h, at["h"]))
+            row = _Row(src, dst, self.d.windows(b, at["d"]), self.h.windows(b, at["h"]))
             if self.averages is not None:
                 self.averages.row(row.src, row.dst, (row.planes, row.rows))
             elif self.scheme == "window":
@@ -347,7 +302,7 @@ class _Block:
 
     def _together(self) -> int:
         """Vectors of a pixel that are combined at a time; fewer where what is carried fills registers."""
-        shared = self.x.kernel - self.x.stride
+        shared = self.x.shared
         if not (self.window.raw and self.b.machine.is_avx2 and shared > 0):
             return self.most
         return max(1, min(self.most, MOST_CARRIED // (INTEGERS * shared)))
@@ -359,21 +314,6 @@ class _Block:
         first = self.b.smin(self.b.mul(index, run.chunk), self.block.length - run.chunk)
         return self.b.gep(pointer, first, size)
 
-    def _range(self, axis: Axis, output: Value) -> tuple[Bound, Bound]:
-        """The taps of an output that are elements; see :meth:`Axis.taps`."""
-        b = self.b
-        if axis.is_inside:
-            return 0, axis.kernel
-        if output.number is not None:
-            taps = axis.taps(int(output.number))
-            return taps.start, taps.stop
-        left = b.sub(axis.front, b.mul(output, axis.stride))
-        first, end = (
-            b.udiv(b.smax(b.add(left, more), 0), axis.dilation)
-            for more in (axis.dilation - 1, axis.size - 1 + axis.dilation)
-        )
-        return first, b.smin(end, axis.kernel)
-
     # -- a row ----------------------------------------------------------------------------------------------
 
     def _pixels(self, row: _Row, run: Cover, chunks: bool) -> None:
@@ -384,7 +324,7 @@ class _Block:
         def pixel(index: Value, inside: bool) -> None:
             """One, in vectors of the run."""
             src, dst = b.gep(row.src, index, x.stride * x.src), b.gep(row.dst, index, x.dst)
-            taps = (0, x.kernel) if inside else self._range(x, index)
+            taps = Taps(0, x.kernel) if inside else x.windows(b, index)
             slots = [_Slot(k * self.e, k * self.f) for k in run.offsets]
 
             def chunk(k: Value) -> None:
@@ -410,23 +350,15 @@ class _Block:
     def _carried(self, row: _Row, run: Cover, chunk: Value) -> None:
         """The pixels inside of a chunk of the run."""
         b, v, rows = self.b, self.vectors, []
-        for z in self._known(row.planes, self.d):
+        for z in row.planes.nearest(b, self.d.kernel):
             plane = b.gep(row.src, z, self.d.dilation * self.d.src)
-            for y in self._known(row.rows, self.h):
+            for y in row.rows.nearest(b, self.h.kernel):
                 at = b.gep(plane, y, self.h.dilation * self.h.src)
                 rows.append(self._chunk(at, chunk, run, self.e))
         elements = Raw(b, self.window.src.name) if self.window.raw else Elements(v, self.reduction)
         places = [(k * self.e, k * self.f) for k in run.offsets]
         dst = self._chunk(row.dst, chunk, run, self.f)
         carry(b, elements, self.x, rows, dst, self.x.inside, places, run.lanes)
-
-    def _known(self, bounds: tuple[Bound, Bound], axis: Axis) -> list[Bound]:
-        """The taps of an axis; those that are none are replaced by the nearest ones."""
-        first, end = bounds
-        if isinstance(first, int) and isinstance(end, int):
-            return list(range(first, end))
-        last = self.b.sub(end, 1)
-        return [self.b.smin(self.b.smax(k, first), last) for k in range(axis.kernel)]
 
     def _loop(self, start: int, stop: int, body: Callable[[Value], None]) -> None:
         def turn(i: Value, given: list[Value]) -> list[Value]:
@@ -452,7 +384,7 @@ class _Block:
             src = b.gep(b.gep(row.src, first * x.stride * x.src), at, x.stride * x.src)
             dst = b.gep(b.gep(row.dst, first * x.dst), at, x.dst)
             cell = self._held if held else self._cell
-            cell(row, src, dst, slots, pixels.lanes * group, (0, x.kernel))
+            cell(row, src, dst, slots, pixels.lanes * group, Taps(0, x.kernel))
 
         self._loop(0, pixels.times, chunk)
 
@@ -488,10 +420,10 @@ class _Block:
         """The planes and rows of a window, if they are known, few, and worth more than a loop."""
         if self.b.machine.vector != 32 or self.b.machine.is_arm:
             return []
-        known = [bound for bound in (*row.planes, *row.rows) if isinstance(bound, int)]
-        if len(known) < 4 or (known[1] - known[0]) * (known[3] - known[2]) > FEW_ROWS:
+        planes, rows = row.planes.known, row.rows.known
+        if planes is None or rows is None or len(planes) * len(rows) > FEW_ROWS:
             return []
-        return [(z, y) for z in range(*known[:2]) for y in range(*known[2:])]
+        return list(product(planes, rows))
 
     def _cell(
         self,
@@ -500,7 +432,7 @@ class _Block:
         dst: Value,
         slots: Sequence[_Slot],
         count: int,
-        taps: tuple[Bound, Bound],
+        taps: Taps,
     ) -> None:
         """Combine the windows of some vectors."""
         b, x, v = self.b, self.x, self.vectors
@@ -518,9 +450,9 @@ class _Block:
             return b.shuffle(low, self._groups(picks), high)
 
         def line(pointer: Value, given: list[Value]) -> list[Value]:
-            lo, hi = taps
-            if isinstance(lo, int) and isinstance(hi, int) and hi - lo <= WRITTEN_OUT:
-                found = [[tap(b.gep(pointer, k * step), slot) for k in range(lo, hi)] for slot in slots]
+            known = taps.known
+            if known is not None and len(known) <= WRITTEN_OUT:
+                found = [[tap(b.gep(pointer, k * step), slot) for k in known] for slot in slots]
                 return [
                     self._combined(value, some) if some else value
                     for value, some in zip(given, found, strict=True)
@@ -532,8 +464,8 @@ class _Block:
                 return [self._combined(s, [x]) for s, x in zip(sums, found, strict=True)]
 
             if self.reduction.repeats:
-                return b.repeat(lo, hi, 1, given, one)
-            rows = b.repeat(lo, hi, 1, [self._start(count)] * len(slots), one)
+                return b.repeat(*taps, 1, given, one)
+            rows = b.repeat(*taps, 1, [self._start(count)] * len(slots), one)
             return [self._combined(value, [row]) for value, row in zip(given, rows, strict=True)]
 
         done = self._over_rows(row, src, [self._start(count)] * len(slots), line)
@@ -546,7 +478,7 @@ class _Block:
         dst: Value,
         slots: Sequence[_Slot],
         count: int,
-        taps: tuple[Bound, Bound],
+        taps: Taps,
     ) -> None:
         """The same for every other pixel; rows are combined before elements are picked.
 
@@ -610,7 +542,7 @@ class _Block:
 
         done = self._over_rows(row, row.src, [self._start(count)], line)
         one = reduce(b, done[0], lambda lower, upper: self._combined(lower, [upper]))
-        self._stored(row, (0, n), row.dst, [_Slot(0, 0)], [one])
+        self._stored(row, Taps(0, n), row.dst, [_Slot(0, 0)], [one])
 
     # -- arithmetic -----------------------------------------------------------------------------------------
 
@@ -629,7 +561,7 @@ class _Block:
     def _stored(
         self,
         row: _Row,
-        taps: tuple[Bound, Bound],
+        taps: Taps,
         dst: Value,
         slots: Sequence[_Slot],
         values: Sequence[Value],
@@ -659,13 +591,13 @@ class _Block:
                 value = function.emit(b, value)
             self.vectors.store(b.gep(dst, slot.dst), value)
 
-    def _elements(self, ranges: Sequence[tuple[Bound, Bound]]) -> Value:
+    def _elements(self, ranges: Sequence[Taps]) -> Value:
         """By how many sums are divided."""
         b, number = self.b, constant(I64, 1)
         if self.window.divisor == "window":
             return constant(I64, self.d.kernel * self.h.kernel * self.x.kernel)
-        for first, end in ranges:
-            number = b.mul(number, b.sub(end, first))
+        for taps in ranges:
+            number = b.mul(number, taps.number(b))
         return number
 
     def _rounded(self, number: Value, dst: Value, slots: Sequence[_Slot], values: Sequence[Value]) -> None:
