@@ -72,6 +72,8 @@ class Lanes:
     upward : bool
         Whether a bf16 half-way between two may be stored as the upper one where no instruction rounds: for
         results that are known to less than that. They are in pairs, and of a NaN the lower half is 0.
+    near : bool
+        Whether what becomes integers is known to be numbers that s32 can hold.
     """
 
     def __init__(
@@ -85,9 +87,10 @@ class Lanes:
         flushes: bool = False,
         pairs: bool = False,
         upward: bool = False,
+        near: bool = False,
     ) -> None:
         self.b, self.src, self.dst, self.whole, self.short = b, src, dst, whole, short
-        self.flushes, self.pairs, self.upward = flushes, pairs, upward
+        self.flushes, self.pairs, self.upward, self.near = flushes, pairs, upward, near
         self.ordered, self.smallest = whole and src.name in INFINITE and bool(picks), picks == "lt"
         self.element = integer(src.bits) if whole else I16 if short else FLOAT
         self.most = lanes_of(b.machine, src, whole, short)
@@ -152,7 +155,7 @@ class Lanes:
         if paired and not flushed(self.b.machine, count) and (self.upward or self._rounds_in_pairs):
             made, paired = (self._put_together if self.upward else self.rounded_in_pairs)(x), False
         else:
-            made = self._as_stored(x) if plain else from_f32(self.b, x, self.dst, self.flushes)
+            made = self._as_stored(x) if plain else from_f32(self.b, x, self.dst, self.flushes, self.near)
         if paired:
             made = self.b.shuffle(made, [k // 2 + k % 2 * (count // 2) for k in range(count)])
         store_pieces(self.b, made, pointer, pieces, min(LINE, count * size) if past else 0, past)

@@ -19,6 +19,8 @@
 ``sliding``           averages of bytes in small windows: sums of columns slide along a row in registers
 ``rounding``          averages of bytes, divided and rounded as integers
 ``linear``            linear resampling in f32, columns first, then rows
+``linear_pairs``      the same with AVX2: between pairs of rows, each of which is converted once
+``linear_channels``   along the rows where neighbours are channels
 ``linear_pixels``     along the rows where neighbours are pixels: columns are permuted to where results lie
 ``bands``             spatial axes as sparse matrices: resampling, gradients of pooling and resampling
 ``rows``              rows that are gone over several times, and where the lanes of vectors come from

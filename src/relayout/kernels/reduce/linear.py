@@ -7,8 +7,9 @@ them::
                           4 conversions, 6 products           1 conversion, 3 products
 
 The columns of one row of results stay in the caches as f32, at most 64 KiB of them. Then each pixel is
-between two of them; its channels are neighbours, as those of ``nhwc`` are, and the lanes of vectors. Where
-pixels are, what a vector of results lies between is permuted (:mod:`~.linear_pixels`).
+between two of them; its channels are neighbours, as those of ``nhwc`` are, and the lanes of vectors. With
+AVX2 rows of results are made pair by pair (:mod:`~.linear_pairs`), and where pixels are neighbours, what a
+vector of results lies between is permuted (:mod:`~.linear_pixels`).
 
 Where an element is taken as it is, it is added to itself with weights of a half: that is exact, but for the
 last bit of subnormal numbers, and what is infinite stays so. Bytes whose weights are integers are resampled
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 from relayout.dtypes import DType, dtype
 from relayout.ir.builder import Function as Text
@@ -27,6 +29,8 @@ from relayout.ir.lanes import Lanes
 from relayout.ir.types import FLOAT, I64, PTR, Value, constant
 from relayout.kernels.reduce import linear_pixels
 from relayout.kernels.reduce.axis import Axis
+from relayout.kernels.reduce.linear_channels import Channels
+from relayout.kernels.reduce.linear_pairs import LANES, Pairs, between, doubled, together
 from relayout.kernels.reduce.steps import Step, steps_table
 from relayout.kernels.reduce.window import Window
 from relayout.loops.nest import Loop, Nest
@@ -43,11 +47,23 @@ MOST_COLUMNS = 1 << 14  # of a row: 64 KiB of the stack
 MOST_RESULTS = 1 << 11  # rows or pixels of results, each of which is an entry of a table
 LEAST_CHANNELS = 8  # that are neighbours
 MOST_BLOCKS = 4  # each of which has columns of its own in the stack
+PARTS = 1, 2, 4  # of eight results along a row
 REGISTERS = 4  # of f32 in a vector: bytes are packed four registers at a time
 F32 = dtype("f32")
 
 Between = tuple[int, float, int, float]
 """Two places and their weights."""
+
+
+class _Pixels(NamedTuple):
+    """A way along rows whose neighbours are pixels."""
+
+    steps: list[Step]
+    """None: rows become twice as long."""
+    pairs: bool
+    """Whether results of even number come first."""
+    parts: int
+    """Of eight results, each of which has columns of its own."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,17 @@ class Linear:
     rows: tuple[Between, ...]
     columns: tuple[Between, ...]
     post_ops: tuple[Function, ...] = ()
+
+    @property
+    def stays_near(self) -> bool:
+        """Whether results are known to be small numbers: those of bytes with weights of no more than 1."""
+        small = all(
+            abs(weight) <= 1
+            for several in (self.rows, self.columns)
+            for row in several
+            for weight in row[1::2]
+        )
+        return small and self.src.bits == 8 and not (self.src.is_float or self.post_ops)
 
 
 def planned(
@@ -88,9 +115,6 @@ def planned(
     depth, height, width = window.axes
     if depth.size * depth.out != 1 or not (rows and columns and 0 < len(window.blocks) <= MOST_BLOCKS):
         return None
-    narrow = window.src.bits < F32.bits
-    if 2 * width.out < width.size if narrow else width.out < 2 * width.size:  # columns are hardly shared
-        return None
     if max(len(rows), len(columns)) > MOST_RESULTS:
         return None
     size = window.src.bits // 8
@@ -100,21 +124,36 @@ def planned(
         each = block.length
         if width.src != each * size or width.size * each > MOST_COLUMNS:
             return None
-        if each < LEAST_CHANNELS and not _pixels(made, block, machine)[0]:
+        if each < LEAST_CHANNELS:
+            if not (machine.is_avx2 and _in_pixels(made, block)):
+                return None
+        elif not _shares(made, machine):
             return None
     return made
 
 
-def _pixels(made: Linear, block: Nest, machine: Machine) -> tuple[list[Step], bool]:
-    """Steps along a row whose neighbours are pixels, if it has any; and whether results are in pairs."""
-    each, size = block.length, made.dst.bits // 8
-    few = each < LEAST_CHANNELS and made.width.dst == each * size
-    few = few and (each > 1 or made.src.bits < F32.bits)  # f32 beside f32 want no conversion: bands do better
-    if not (machine.is_avx2 and few):
-        return [], False
-    pairs = made.dst.name == "bf16"
-    paired = linear_pixels.steps(made.columns, each, size, True) if pairs else []
-    return (paired, True) if paired else (linear_pixels.steps(made.columns, each, size, False), False)
+def _shares(made: Linear, machine: Machine) -> bool:
+    """Whether columns of channels are shared by enough results."""
+    size, out = made.width.size, made.width.out
+    if made.src.bits < F32.bits:
+        return 2 * out >= size
+    return out >= size * (1 if machine.is_avx2 else 2)
+
+
+def _in_pixels(made: Linear, block: Nest) -> _Pixels | None:
+    """How results along a row are made whose neighbours are pixels; None where there is no way."""
+    each, size, columns, x = block.length, made.dst.bits // 8, made.columns, made.width
+    halves = each == 1 and made.src is F32 and 2 * x.out == x.size  # as fast by bands, and faster in memory
+    if x.dst != each * size or halves:
+        return None
+    if each in (1, 2, 4) and x.size * each >= LANES and columns == doubled(x.size):
+        return _Pixels([], False, 1)
+    ways = [(True, 1)] if made.dst.name == "bf16" else []
+    for pairs, parts in (*ways, *((False, parts) for parts in PARTS)):
+        steps = linear_pixels.steps(columns, each, size, pairs, parts)
+        if steps:
+            return _Pixels(steps, pairs, parts)
+    return None
 
 
 def _between(row: Sequence[tuple[int, float]]) -> Between:
@@ -132,15 +171,30 @@ def _between(row: Sequence[tuple[int, float]]) -> Between:
 
 def module(made: Linear, machine: Machine) -> str:
     """The text of the kernel: the function :data:`ENTRY`, and its tables."""
-    texts = [_table(ROWS, made.rows, made.height.src)]
-    f = kernel(ENTRY, machine)
+    if not machine.is_avx2:
+        return _text(made, machine)
+    text, entries = between(ROWS, made.rows, made.height.src, together(made))
+    texts, f = [text], kernel(ENTRY, machine)
     for k, block in enumerate(made.blocks):
         columns = f"{COLUMNS}{k}"
-        steps, pairs = _pixels(made, block, machine)
-        if steps:
-            texts.append(steps_table(columns, steps))
-            linear_pixels.Rows(f, made, block, columns, steps, pairs).write(ROWS)
-            continue
+        found = _in_pixels(made, block) if block.length < LEAST_CHANNELS else None
+        if found is None:
+            texts.append(_table(columns, made.columns, block.length * F32.bits // 8))
+            pairs: Pairs = Channels(f, made, block, columns)
+        elif found.steps:
+            texts.append(steps_table(columns, found.steps))
+            pairs = linear_pixels.Permuted(f, made, block, columns, *found)
+        else:
+            pairs = linear_pixels.Doubled(f, made, block)
+        pairs.write(ROWS, entries)
+    return "".join([*texts, f.text()])
+
+
+def _text(made: Linear, machine: Machine) -> str:
+    """The same row by row, for all processors."""
+    texts, f = [_table(ROWS, made.rows, made.height.src)], kernel(ENTRY, machine)
+    for k, block in enumerate(made.blocks):
+        columns = f"{COLUMNS}{k}"
         texts.append(_table(columns, made.columns, block.length * F32.bits // 8))
         _Block(f, made, block, columns).write()
     return "".join([*texts, f.text()])

@@ -166,6 +166,8 @@ def of_weights(
     rows, columns : sequence
         For each result along an axis the places of one or two elements, and their weights.
     """
+    if not all(_averages(row) for row in (*rows, *columns)):
+        return None
     depth, height, width = window.axes
     bytes_ = window.src is window.dst and window.src.name in ("u8", "s8") and not window.post_ops
     if not bytes_ or depth.size * depth.out != 1 or not 0 < max(len(rows), len(columns)) <= MOST_RESULTS:
@@ -183,6 +185,16 @@ def of_weights(
     if any(other != place + 1 for (place, _), (other, _) in along):
         return None
     return Separable(window.src, height, width, window.blocks, above, along, whole=whole)
+
+
+def _averages(row: Sequence[tuple[int, float]]) -> bool:
+    """Whether weights add up to 1, as far as f32 tells, and none is below 0.
+
+    >>> _averages([(0, 1 / 3), (1, 2 / 3)]), _averages([(0, 1.5), (1, -0.5)]), _averages([(0, 0.5)])
+    (True, False, False)
+    """
+    weights = [weight for _, weight in row]
+    return min(weights) >= 0 and abs(sum(weights) - 1) < SAME
 
 
 def denominator(rows: Sequence[Sequence[tuple[int, float]]]) -> int:
