@@ -25,6 +25,7 @@ from test_values import can_run
 
 compile_ = importlib.import_module("relayout.jit.compile")
 machine_ = importlib.import_module("relayout.targets.machine")
+axis = importlib.import_module("relayout.kernels.reduce.axis")
 window = importlib.import_module("relayout.kernels.reduce.window")
 
 TOLERANCE = {"f32": 1e-5, "bf16": 2.0**-7, "f16": 2.0**-9}
@@ -106,7 +107,7 @@ def test_results_are_the_definitions(made: Resampling, seed: int) -> None:
 def planned(made: Resampling) -> linear.Linear:
     """The numbers of a resampling."""
     rows = rows_of_resampling(made.algorithm, made.src.dims[2:], made.dst.dims[2:])
-    axes = [window.Axis(n, m) for n, m in zip(made.src.dims[2:], made.dst.dims[2:], strict=True)]
+    axes = [axis.Axis(n, m) for n, m in zip(made.src.dims[2:], made.dst.dims[2:], strict=True)]
     found = linear.planned(window.planned("sum", "", made.src, made.dst, axes), *rows, machine_.host())
     assert found is not None
     return found
