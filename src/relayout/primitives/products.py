@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from relayout.kernels.conv.epilogue import Epilogue, Operand
     from relayout.kernels.conv.geometry import Geometry
     from relayout.kernels.conv.planning import Problem
+    from relayout.kernels.conv.winograd import Winograd
     from relayout.primitives.drafting import Done
     from relayout.targets.machine import Machine
 
@@ -192,7 +193,7 @@ def weights_format(made: WeightedSums) -> str | None:
 class Lowered(NamedTuple):
     """A sum of products as a program."""
 
-    plan: Direct | Depthwise
+    plan: Direct | Depthwise | Winograd
     program: Program
     packed: str
     """The format that weights are reordered to in each call; empty: they are read as they are."""
@@ -216,7 +217,7 @@ class Ways(NamedTuple):
     packed: str
     """The format of these weights if they are packed in each call; empty: they are read as they are."""
 
-    def before(self, plan: Direct | Depthwise) -> str:
+    def before(self, plan: Direct | Depthwise | Winograd) -> str:
         """The format that weights are reordered to before a plan begins; empty: they are not."""
         return "" if plan.carried else self.packed
 
@@ -406,7 +407,7 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
 
 
 @locked
-def _operands(made: Products, target: MemoryDesc, plan: Direct | Depthwise) -> list[Operand | None]:
+def _operands(made: Products, target: MemoryDesc, plan: Direct | Depthwise | Winograd) -> list[Operand | None]:
     """How the kernel reads the operands of binary operations; None for each that it can't."""
     from relayout.kernels.conv.depthwise import Depthwise
     from relayout.kernels.conv.epilogue import ROWS, operand_of
@@ -438,7 +439,7 @@ def fusable(made: Products) -> int:
 
 
 @locked
-def _text_of(plan: Direct | Depthwise, problem: Problem, epilogue: Epilogue) -> Callable[[], str] | None:
+def _text_of(plan: Direct | Depthwise | Winograd, problem: Problem, epilogue: Epilogue) -> Callable[[], str] | None:
     """What writes the text of a kernel; None where rows can't be reordered as it needs."""
     from relayout.kernels.conv.amx_text import amx_module
     from relayout.kernels.conv.convolution import module, rows_of
@@ -446,11 +447,15 @@ def _text_of(plan: Direct | Depthwise, problem: Problem, epilogue: Epilogue) -> 
     from relayout.kernels.conv.depthwise_bytes import DepthwiseBytes
     from relayout.kernels.conv.depthwise_bytes_text import bytes_module
     from relayout.kernels.conv.depthwise_text import depthwise_module
+    from relayout.kernels.conv.winograd import Winograd
+    from relayout.kernels.conv.winograd_text import winograd_module
 
     if isinstance(plan, DepthwiseBytes):
         return partial(bytes_module, plan, epilogue)
     if isinstance(plan, Depthwise):
         return partial(depthwise_module, plan, epilogue)
+    if isinstance(plan, Winograd):
+        return partial(winograd_module, plan, epilogue)
     rows = rows_of(plan, problem, epilogue)
     write = amx_module if plan.arithmetic.tiles else module
     return None if rows is None else partial(write, plan, rows, epilogue)

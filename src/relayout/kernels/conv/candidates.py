@@ -1,8 +1,8 @@
 """The schedules of a sum of products that are worth measuring, each with its cost.
 
 A candidate is a direct plan, loops around the tile (:mod:`.direct`), cut into tiles and tasks in any of some
-hundred ways, or a depthwise plan (:mod:`.depthwise`). The model (:mod:`.cost`) puts them in order. The first
-is the estimate. The others come near it, differ from it in more than a detail, and add up their sums in the
+hundred ways, a depthwise plan (:mod:`.depthwise`), or one that multiplies transformed bytes
+(:mod:`.winograd`). The model (:mod:`.cost`) puts them in order. The first is the estimate. The others come near it, differ from it in more than a detail, and add up their sums in the
 same order, so that all give the same bits.
 """
 
@@ -21,9 +21,13 @@ from relayout.kernels.conv.depthwise import cycles as alone_of
 from relayout.kernels.conv.depthwise_bytes import depthwise_bytes
 from relayout.kernels.conv.direct import Cut, Direct
 from relayout.kernels.conv.planning import Problem, nests, with_loops
+from relayout.kernels.conv.winograd import Winograd, winograd
+from relayout.kernels.conv.winograd import cycles as transformed_of
 from relayout.targets.machine import Machine
 
 __all__ = ["Candidate", "Problem", "candidates", "cheapest"]
+
+Plan = Direct | Depthwise | Winograd
 
 MOST_CANDIDATES = 6  # schedules that are measured
 MOST_ALIKE = 3  # of these with the same tiles, cut into other tasks
@@ -34,7 +38,7 @@ class Candidate(NamedTuple):
     """A plan, and about how many seconds it takes."""
 
     cost: float
-    plan: Direct | Depthwise
+    plan: Plan
 
     def __str__(self) -> str:
         return str(self.plan)
@@ -61,7 +65,7 @@ def candidates(
     """
     facts = facts_of(machine) if facts is None else facts
     narrow, models = _plans(problem, machine, threads, facts)
-    found: list[tuple[float, Direct | Depthwise, Cut | None]] = []
+    found: list[tuple[float, Plan, Cut | None]] = []
     found += [(cycles, plan, None) for cycles, plan in narrow]
     priced = [(model.nest, model.costs(threads)) for model in models]
     if not (found or priced):
@@ -89,7 +93,7 @@ def cheapest(
     """The first of :func:`candidates`, which is all that planning a network asks for; None: there is none."""
     facts = facts_of(machine) if facts is None else facts
     narrow, models = _plans(problem, machine, threads, facts)
-    best: tuple[float, Direct | Depthwise, Cut | None] | None = None
+    best: tuple[float, Plan, Cut | None] | None = None
     for cycles, plan in narrow:
         if best is None or cycles < best[0]:
             best = cycles, plan, None
@@ -104,15 +108,15 @@ def cheapest(
     return _candidate(*best, facts)
 
 
-def _candidate(cycles: float, plan: Direct | Depthwise, cut: Cut | None, facts: Facts) -> Candidate:
+def _candidate(cycles: float, plan: Plan, cut: Cut | None, facts: Facts) -> Candidate:
     """A plan, cut into its tasks, with its seconds."""
-    made = plan if cut is None or isinstance(plan, Depthwise) else with_loops(plan, cut)
+    made = plan if cut is None or not isinstance(plan, Direct) else with_loops(plan, cut)
     return Candidate(cycles / facts.clock, made)
 
 
 def _plans(
     problem: Problem, machine: Machine, threads: int, facts: Facts
-) -> tuple[list[tuple[float, Direct | Depthwise]], list[Model]]:
+) -> tuple[list[tuple[float, Plan]], list[Model]]:
     """The plans that add up their sums in the order of the best one: with their cycles, or not yet cut."""
     packing = 0.0 if problem.given is None else problem.weights.nbytes / facts.copy
     ways = depthwise_bytes, depthwise
@@ -138,7 +142,12 @@ def _plans(
     if least is None:
         return [], []
     order = least[1]  # the same for all numbers of threads
-    return [one for one in narrow if one[1].order == order], [model for model, own in models if own == order]
+    found = [one for one in narrow if one[1].order == order]
+    if order == ():
+        found += [
+            (transformed_of(one, threads, facts), one) for one in winograd(problem, machine, threads, facts)
+        ]
+    return found, [model for model, own in models if own == order]
 
 
 def _of_matrices() -> type[Model]:

@@ -28,7 +28,7 @@ from relayout.loops.refine import combined, pieces
 from relayout.records import replace
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Problem", "in_whole_steps", "nests", "with_loops"]
+__all__ = ["Problem", "groups_of", "in_whole_steps", "nests", "with_loops"]
 
 MOST_TAPS = 7  # of a row of a filter that one turn does
 MOST_COLUMNS = 16  # of a filter that are written out one by one at borders
@@ -96,7 +96,7 @@ def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:
             continue
         known: dict[bool, tuple[Loop, Loop, Loop, Loop]] = {}
         for packs, vectors in product(ways, _vectors(geometry, lanes, machine, spread)):
-            cut = _groups(
+            cut = groups_of(
                 geometry,
                 found,
                 (None if packs else source, arithmetic.element),
@@ -373,7 +373,7 @@ def _vectors(geometry: Geometry, lanes: int, machine: Machine, spread: bool) -> 
     return [n for n in (1, 2, 3, 4) if n <= most and n + 2 < machine.registers]
 
 
-def _groups(
+def groups_of(
     geometry: Geometry,
     weights: Weights,
     source: tuple[Side | None, int],

@@ -1,0 +1,327 @@
+"""Plans of :mod:`.winograd` as text: three transforms around the register tile of all convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from relayout.ir.builder import Function
+from relayout.ir.kernel import digits
+from relayout.ir.types import I8, I16, I32, I64, PTR, Value, constant, vector
+from relayout.kernels.conv.arithmetic import Arithmetic
+from relayout.kernels.conv.epilogue import Epilogue, Writer
+from relayout.kernels.conv.module import Module, Vectors
+from relayout.kernels.conv.sides import offset_code
+from relayout.kernels.conv.tile import Tile, lanes_of, tile_function
+from relayout.kernels.conv.winograd import (
+    CHANNELS,
+    ELEMENT,
+    OUT,
+    PLACES,
+    REACH,
+    Span,
+    Winograd,
+    blocks_of,
+    pieces_for,
+)
+from relayout.ir.vectors import Piece
+from relayout.loops.nest import Loop
+from relayout.targets.machine import LINE
+
+__all__ = ["winograd_module"]
+
+TAPS = 3
+
+
+class _Outputs(NamedTuple):
+    """The outputs of a tile, as an epilogue asks for them."""
+
+    arithmetic: Arithmetic
+    dst: tuple[int, ...]
+    pieces: tuple[tuple[Piece, ...], ...]
+    channels: tuple[tuple[int, ...], ...]
+
+
+class _Stored:
+    """Sums that are stored as they are."""
+
+    def __init__(self, tile: Tile, size: int) -> None:
+        self.tile, self.size = tile, size
+
+    def __call__(self, b: Function, x: Value, pixel: int, number: int) -> Value:
+        return x
+
+    def store(self, b: Function, sums: Sequence[tuple[Value, int, int]]) -> None:
+        """Vector by vector, those of a tile side by side."""
+        for x, pixel, number in sums:
+            b.store(x, b.gep(b["dst"], self.tile.dst[pixel] + number * self.size), self.size)
+
+
+def winograd_module(plan: Winograd, epilogue: Epilogue) -> str:
+    """The text of all functions."""
+    return WinogradModule(plan, epilogue).text()
+
+
+def _of_pixels(b: Function, d: Sequence[Value]) -> list[Value]:
+    """Four pixels, transformed."""
+    return [b.sub(d[0], d[2]), b.add(d[1], d[2]), b.sub(d[2], d[1]), b.sub(d[1], d[3])]
+
+
+def _of_weights(b: Function, g: Sequence[Value]) -> list[Value]:
+    """Three weights, transformed, all of them twice."""
+    ends = b.add(g[0], g[2])
+    return [b.add(g[0], g[0]), b.add(ends, g[1]), b.sub(ends, g[1]), b.add(g[2], g[2])]
+
+
+def _of_sums(b: Function, m: Sequence[Value]) -> list[Value]:
+    """Four sums, transformed back, all of them twice."""
+    return [b.add(b.add(m[0], m[1]), m[2]), b.sub(b.sub(m[1], m[2]), m[3])]
+
+
+def _columns(rows: Sequence[Sequence[Value]]) -> list[list[Value]]:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+class WinogradModule(Module):
+    """Writes the tasks of a plan, and the transforms and tiles that they call."""
+
+    def __init__(self, plan: Winograd, epilogue: Epilogue) -> None:
+        super().__init__(plan, epilogue)
+        self.plan, self.lanes = plan, lanes_of(plan.machine)
+
+    def task(self, task: Value, first: Value) -> None:
+        """Transform its rows of the source; then group by group weights, sums and results."""
+        b, plan = self.b, self.plan
+        chunk, image, block = digits(b, task, [plan.chunks, plan.geometry.batch, plan.blocks])
+        row, last = self.block(block, plan.rows, plan.tiles_down)
+        # each begins on a line
+        aligned = b.mul(b.udiv(b.add(b.ptrtoint(self.scratch), LINE - 1), LINE), LINE)
+        scratch = b.gep(self.scratch, b.sub(aligned, b.ptrtoint(self.scratch)))
+        self.source = scratch
+        self.filters = b.gep(self.source, PLACES * plan.source_matrix)
+        self.sums = b.gep(self.filters, PLACES * plan.weights_matrix)
+        self.outside = b.gep(self.sums, PLACES * plan.sums_matrix)
+        zero = constant(I32, 0)
+        if plan.zeros.src:
+            zero = b.load(I32, b.gep(self.src_zero, plan.zeros.src_at))
+        b.when(b.icmp("eq", task, first), lambda: self._fill_outside(zero))
+        came, goes = self.image(b["src"], plan.src, image), self.image(b["dst"], plan.dst, image)
+        b.loop(row, last, 1, lambda i: self._row(i, row, came, zero))
+        total, following = len(plan.places), b.add(chunk, 1)
+        begin, stop = (b.udiv(b.mul(number, total), plan.chunks) for number in (chunk, following))
+
+        def group(number: Value) -> None:
+            place = self.vectors(number)
+            self.by_kind(place, lambda kind: self._group(kind, place, row, last, goes))
+
+        b.loop(begin, stop, 1, group)
+
+    # -- source ---------------------------------------------------------------------------------------------
+
+    def _fill_outside(self, zero: Value) -> None:
+        """A row of what counts as zero."""
+        b, size = self.b, self.plan.machine.vector
+        x = b.splat(b.trunc(zero, I8), size)
+        b.loop(0, self.plan.outside, size, lambda at: b.store(x, b.gep(self.outside, at), size))
+
+    def _row(self, number: Value, first: Value, image: Value, zero: Value) -> None:
+        """The tiles of a row, 16 channels at a time."""
+        b, plan, g = self.b, self.plan, self.plan.geometry
+        to = b.gep(self.source, b.sub(number, first), plan.tiles_across * g.inputs * ELEMENT)
+        top = b.sub(b.mul(number, OUT), g.padding[1])
+        rows = []
+        for k in range(REACH):
+            y = b.add(top, k)
+            rows.append((b.icmp("ult", y, g.source[1]), b.gep(image, y, plan.src.steps[1])))
+        if "rows" not in self.functions:
+            self.functions["rows"] = self._transform_of_row("rows")
+
+        def some(k: Value) -> None:
+            apart = offset_code(b, b.mul(k, CHANNELS), plan.src.channels)
+            lines = [b.select(inside, b.gep(at, apart), self.outside) for inside, at in rows]  # type: ignore[arg-type]
+            b.call("rows", *lines, b.gep(to, k, CHANNELS * ELEMENT), zero)
+
+        b.loop(0, g.inputs // CHANNELS, 1, some)
+
+    def _transform_of_row(self, name: str) -> str:
+        """The text of a function for 16 channels of a row of tiles: four rows of pixels, and where they go."""
+        plan, g = self.plan, self.plan.geometry
+        arguments = {f"row{k}": PTR for k in range(REACH)} | {"to": PTR, "zero": I32}
+        f = Function(name, arguments, plan.machine, "internal", "noinline")
+        words = vector(CHANNELS, I16)
+        wide = f.sext if plan.src_type == "s8" else f.zext
+        empty = f.splat(f.trunc(f["zero"], I16), CHANNELS)
+        four = f.add(empty, empty)
+        four = f.add(four, four)
+
+        def tile(span: Span, number: Value) -> None:
+            at = f.add(f.mul(f.add(number, span.start), OUT), -g.padding[2])
+            found = []
+            for k in range(REACH):
+                if k in span.outside:
+                    pixels = [empty] * REACH
+                else:
+                    away = f.mul(f.add(at, k), plan.src.steps[2])
+                    bytes_ = [f.load(vector(CHANNELS, I8), f.gep(f[f"row{r}"], away)) for r in range(REACH)]
+                    pixels = [wide(x, I16) for x in bytes_]
+                found.append(_of_pixels(f, pixels))
+            rows = [_of_pixels(f, row) for row in _columns(found)]
+            if plan.zeros.src:  # elsewhere it cancels
+                rows[1][1] = f.sub(rows[1][1], four)
+            to = f.gep(f["to"], f.add(number, span.start), g.inputs * ELEMENT)
+            for k, x in enumerate(x for row in rows for x in row):
+                assert x.type == words
+                f.store(x, f.gep(to, k * plan.source_matrix), words.bytes)
+
+        for span in plan.spans:
+            f.loop(0, span.tiles, 1, lambda number, span=span: tile(span, number))  # type: ignore[misc]
+        return f.text()
+
+    # -- groups ---------------------------------------------------------------------------------------------
+
+    def _group(self, kind: int, place: Vectors, row: Value, last: Value, image: Value) -> None:
+        """The outputs of a group, of all tiles of a task."""
+        b, plan = self.b, self.plan
+        name = f"weights{kind}"
+        if name not in self.functions:
+            self.functions[name] = self._transform_of_weights(kind, name)
+        b.call(name, place.weights, self.filters)
+        heights = plan.heights
+        for tall in heights:
+
+            def these(tall: int = tall) -> None:
+                sums = f"sums{kind}_{tall}"
+                if sums not in self.functions:
+                    self.functions[sums] = self._all_sums(kind, tall, sums)
+                b.call(sums, self.source, self.filters, self.sums)
+
+            if len(heights) == 1:
+                these()
+            else:
+                b.when(b.icmp("eq", b.sub(last, row), tall), these)
+        self._results(kind, place, row, last, image)
+
+    def _transform_of_weights(self, kind: int, name: str) -> str:
+        """The text of a function for the weights of a group: as they come, and where they go."""
+        plan, group = self.plan, self.plan.kinds[kind]
+        f = Function(name, {"from": PTR, "to": PTR}, plan.machine, "internal", "noinline")
+        size = plan.machine.vector
+        _, down, across = plan.weights.taps
+        [inputs] = plan.weights.inputs
+
+        def pair(number: Value) -> None:
+            come = f.gep(f["from"], number, inputs.stride)
+            to = f.gep(f["to"], number, group.vectors * size)
+            for v, at in enumerate(group.weights):
+                found = []
+                for x in range(TAPS):
+                    places = (at + y * down + x * across for y in range(TAPS))
+                    taps = [f.sext(f.load(vector(size // 2, I8), f.gep(come, place)), I16) for place in places]
+                    found.append(_of_weights(f, taps))
+                rows = [_of_weights(f, row) for row in _columns(found)]
+                for k, x in enumerate(x for row in rows for x in row):
+                    f.store(x, f.gep(to, k * plan.weights_matrix + v * size), size)
+
+        f.loop(0, plan.geometry.inputs // 2, 1, pair)
+        return f.text()
+
+    def _all_sums(self, kind: int, tall: int, name: str) -> str:
+        """The text of a function for all sums of so many rows of tiles: source, weights, where sums go."""
+        plan, group = self.plan, self.plan.kinds[kind]
+        f = Function(name, {"src": PTR, "weights": PTR, "to": PTR}, plan.machine, "internal", "noinline")
+        pixel, result = plan.geometry.inputs * ELEMENT, group.vectors * plan.machine.vector
+
+        def matrix(number: Value) -> None:
+            matrices = plan.source_matrix, plan.weights_matrix, plan.sums_matrix
+            s, w, to = (
+                f.gep(f[side], number, size) for side, size in zip(("src", "weights", "to"), matrices, strict=True)
+            )
+            done = 0
+            for size, count in blocks_of(tall * plan.tiles_across):
+                tile = self._tile(kind, size)
+
+                def block(k: Value, size: int = size, tile: str = tile, done: int = done) -> None:
+                    here = f.gep(f.gep(s, done * pixel), k, size * pixel)
+                    there = f.gep(f.gep(to, done * result), k, size * result)
+                    f.call(tile, here, w, there)
+
+                f.loop(0, count, 1, block)
+                done += size * count
+
+        f.loop(0, PLACES, 1, matrix)
+        return f.text()
+
+    def _tile(self, kind: int, tiles: int) -> str:
+        """The name of a register tile: the sums of some tiles, of one of the matrices."""
+        plan, vectors = self.plan, self.plan.kinds[kind].vectors
+        name, size, pixel = f"tile{kind}_{tiles}", plan.machine.vector, plan.geometry.inputs * ELEMENT
+        if name not in self.functions:
+            steps = plan.arithmetic.step, vectors * size
+            made = Tile(
+                plan.arithmetic,
+                "s16",
+                tuple(k * pixel for k in range(tiles)),
+                tuple(k * vectors * size for k in range(tiles)),
+                tuple(v * size for v in range(vectors)),
+                ((),) * vectors,
+                self.lanes,
+                (Loop(plan.geometry.inputs // 2, steps),),
+            )
+            self.functions[name] = tile_function(name, made, plan.machine, (), _Stored(made, size))
+        return name
+
+    # -- results --------------------------------------------------------------------------------------------
+
+    def _results(self, kind: int, place: Vectors, row: Value, last: Value, image: Value) -> None:
+        """The outputs of all tiles; of the last row and column of an odd size there is one."""
+        b, plan = self.b, self.plan
+        _, height, width = plan.geometry.target
+        size = plan.kinds[kind].vectors * plan.machine.vector
+        extra = self.of_channel(place.channel)
+        goes = b.gep(image, place.dst)
+
+        def tile(i: Value, j: Value, rows: int, columns: int) -> None:
+            name = f"results{kind}_{rows}x{columns}"
+            if name not in self.functions:
+                self.functions[name] = self._transform_back(kind, rows, columns, name)
+            number = b.add(b.mul(b.sub(i, row), plan.tiles_across), j)
+            to = b.gep(b.gep(goes, i, OUT * plan.dst.steps[1]), j, OUT * plan.dst.steps[2])
+            self.call(name, [b.gep(self.sums, number, size), to, *extra], place.channel, to, [])
+
+        def across(i: Value, rows: int) -> None:
+            if width // OUT:
+                b.loop(0, width // OUT, 1, lambda j: tile(i, j, rows, OUT))
+            if width % OUT:
+                tile(i, constant(I64, width // OUT), rows, 1)
+
+        def one(i: Value) -> None:
+            if height % OUT == 0:
+                across(i, OUT)
+                return
+            ends = b.icmp("eq", i, height // OUT)
+            b.when(b.not_(ends), lambda: across(i, OUT))
+            b.when(ends, lambda: across(i, 1))
+
+        b.loop(row, last, 1, one)
+
+    def _transform_back(self, kind: int, rows: int, columns: int, name: str) -> str:
+        """The text of a function for the outputs of a tile: its sums, where they go, bias, scale, operands."""
+        plan, group = self.plan, self.plan.kinds[kind]
+        arguments = dict.fromkeys(("sums", "dst", "bias", "scale", *self.epilogue.names), PTR)
+        f = Function(name, arguments, plan.machine, "internal", "noinline")
+        down, across = plan.dst.steps[1:]
+        places = tuple(i * down + j * across for i in range(rows) for j in range(columns))
+        size, sums = plan.machine.vector, vector(self.lanes, I32)
+        writer = Writer(_Outputs(plan.arithmetic, places, *pieces_for(group, self.lanes)), plan, self.epilogue)
+        made: dict[tuple[int, int], Value] = {}
+        for v in range(group.vectors):
+            found = []
+            for x in range(REACH):
+                at = (y * REACH + x for y in range(REACH))
+                column = [f.load(sums, f.gep(f["sums"], k * plan.sums_matrix + v * size), size) for k in at]
+                found.append(_of_sums(f, column)[:rows])
+            for i, row in enumerate(_columns(found)):
+                for j, x in enumerate(_of_sums(f, row)[:columns]):
+                    made[i * columns + j, v] = f.ashr_exact(x, 2)
+        writer.store(f, [(made[key], *key) for key in sorted(made)])
+        return f.text()
