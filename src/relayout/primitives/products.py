@@ -407,7 +407,9 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
 
 
 @locked
-def _operands(made: Products, target: MemoryDesc, plan: Direct | Depthwise | Winograd) -> list[Operand | None]:
+def _operands(
+    made: Products, target: MemoryDesc, plan: Direct | Depthwise | Winograd
+) -> list[Operand | None]:
     """How the kernel reads the operands of binary operations; None for each that it can't."""
     from relayout.kernels.conv.depthwise import Depthwise
     from relayout.kernels.conv.epilogue import ROWS, operand_of
@@ -439,7 +441,9 @@ def fusable(made: Products) -> int:
 
 
 @locked
-def _text_of(plan: Direct | Depthwise | Winograd, problem: Problem, epilogue: Epilogue) -> Callable[[], str] | None:
+def _text_of(
+    plan: Direct | Depthwise | Winograd, problem: Problem, epilogue: Epilogue
+) -> Callable[[], str] | None:
     """What writes the text of a kernel; None where rows can't be reordered as it needs."""
     from relayout.kernels.conv.amx_text import amx_module
     from relayout.kernels.conv.convolution import module, rows_of

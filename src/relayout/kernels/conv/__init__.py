@@ -23,6 +23,8 @@
 ``depthwise_bytes``   the same in bytes, four taps in an instruction: the plan
 ``depthwise_bytes_text``
                       and its text
+``winograd``          3x3 filters over bytes, by fewer products: the plan
+``winograd_text``     and its text
 ``gradient``          the gradient of weights: the plan
 ``gradient_planning``
                       from formats to such plans

@@ -2,8 +2,9 @@
 
 A candidate is a direct plan, loops around the tile (:mod:`.direct`), cut into tiles and tasks in any of some
 hundred ways, a depthwise plan (:mod:`.depthwise`), or one that multiplies transformed bytes
-(:mod:`.winograd`). The model (:mod:`.cost`) puts them in order. The first is the estimate. The others come near it, differ from it in more than a detail, and add up their sums in the
-same order, so that all give the same bits.
+(:mod:`.winograd`). The model (:mod:`.cost`) puts them in order. The first is the estimate. The others come
+near it, differ from it in more than a detail, and add up their sums in the same order, so that all give the
+same bits.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def _plans(
     if least is None:
         return [], []
     order = least[1]  # the same for all numbers of threads
-    found = [one for one in narrow if one[1].order == order]
+    found: list[tuple[float, Plan]] = [one for one in narrow if one[1].order == order]
     if order == ():
         found += [
             (transformed_of(one, threads, facts), one) for one in winograd(problem, machine, threads, facts)

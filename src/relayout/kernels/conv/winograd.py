@@ -60,10 +60,10 @@ MOST_TILES = 6  # whose sums a register tile holds: 12 registers
 MOST_INPUTS = (1 << 31) // (4 * 9 * 255 * 128)  # channels: four times each sum is held by s32
 ELEMENT = 2  # bytes of s16
 APART = 4096  # matrices so far from each other would share the sets of the L1 cache
-SOURCE_CYCLES = 16.0  # to transform a tile of 16 channels
-WEIGHTS_CYCLES = 18.0  # to transform a vector of pairs of weights
-RESULT_CYCLES = 40.0  # to transform a tile of 8 outputs back, with an epilogue
-LOST = 1.15  # of the time of products: their operands come from the L2 cache
+SOURCE_CYCLES = 40.0  # to transform a tile of 16 channels
+WEIGHTS_CYCLES = 40.0  # to transform a vector of pairs of weights
+RESULT_CYCLES = 35.0  # to transform a tile of 8 outputs back, with an epilogue
+LOST = 1.3  # times that products take longer than the model of tiles has it: their operands come from L2
 
 
 class Span(NamedTuple):
@@ -163,9 +163,16 @@ class Winograd:
         return _apart(self.rows * self.tiles_across * vectors * self.machine.vector)
 
     @property
+    def abreast(self) -> int:
+        """Channels that are transformed tile by tile: whole cache lines of s16 where it can be."""
+        lines = 2 * CHANNELS
+        inputs = self.geometry.inputs
+        return lines if inputs % lines == 0 and _together(self.src, inputs, lines) else CHANNELS
+
+    @property
     def outside(self) -> int:
         """Of a row of pixels outside of the source."""
-        size = (self.geometry.source[2] - 1) * self.src.steps[2] + CHANNELS
+        size = (self.geometry.source[2] - 1) * self.src.steps[2] + self.abreast
         return ceil(size / LINE) * LINE
 
     @property
@@ -183,7 +190,7 @@ class Winograd:
 
     def __str__(self) -> str:
         channels = f"{self.kinds[0].vectors} x {lanes_of(self.machine)} channels"
-        words = [f"16 products in place of 36, sums of up to {MOST_TILES} tiles of 2 x 2 pixels by {channels}"]
+        words = ["16 products in place of 36", f"sums of {MOST_TILES} tiles of 2 x 2 pixels by {channels}"]
         words.append("pairs of s16 added up in s32")
         if self.zeros:
             words.append("zero points taken off")
@@ -215,7 +222,8 @@ def winograd(problem: Problem, machine: Machine, threads: int, facts: Facts) -> 
     source, target = side_of(src), side_of(dst)
     if found is None or source is None or target is None or not (source.is_plain and target.is_plain):
         return
-    if len(found.inputs) != 1 or not _together(source, g.inputs):
+    step = lanes * arithmetic.depth  # bytes of weights of neighbouring pairs of channels
+    if [digit.stride for digit in found.inputs] != [step] or not _together(source, g.inputs, CHANNELS):
         return
     size = dst.dtype.bits // 8
     vectors = min(VECTORS, ceil(g.outputs / lanes))
@@ -223,7 +231,7 @@ def winograd(problem: Problem, machine: Machine, threads: int, facts: Facts) -> 
     if cut is None:
         return
     kinds, places = cut
-    for rows, chunks in _cuts(g, machine, threads, len(places)):
+    for rows, chunks in sorted(_cuts(g, machine, threads, len(places)), reverse=True):
         yield Winograd(
             g,
             arithmetic,
@@ -240,11 +248,11 @@ def winograd(problem: Problem, machine: Machine, threads: int, facts: Facts) -> 
         )
 
 
-def _together(side: Side, inputs: int) -> bool:
-    """Whether channels lie side by side, as many as are transformed at once."""
+def _together(side: Side, inputs: int, count: int) -> bool:
+    """Whether so many channels lie side by side."""
     places = places_of(side.channels, inputs)
-    runs = (places[first : first + CHANNELS] for first in range(0, inputs, CHANNELS))
-    return all(run == tuple(range(run[0], run[0] + CHANNELS)) for run in runs)
+    runs = (places[first : first + count] for first in range(0, inputs, count))
+    return all(run == tuple(range(run[0], run[0] + count)) for run in runs)
 
 
 def _cuts(g: Geometry, machine: Machine, threads: int, groups: int) -> set[tuple[int, int]]:
@@ -256,14 +264,14 @@ def _cuts(g: Geometry, machine: Machine, threads: int, groups: int) -> set[tuple
     down, across = ceil(g.target[1] / OUT), ceil(g.target[2] / OUT)
     row = across * PLACES * g.inputs * ELEMENT
     found = set()
-    for part in (2, 4):
+    for part in (1, 2, 4):
         most = max(1, min(down, machine.l2 // part // row))
         rows = ceil(down / ceil(down / most))
         tasks = g.batch * ceil(down / rows)
         found.add((rows, 1))
         if threads > 1 and tasks % threads:
             found.add((rows, min(threads, groups)))
-            found.add((ceil(down / (ceil(down / rows / threads) * threads)), 1))
+            found.add((min(rows, max(1, down // ceil(threads / g.batch))), 1))
     return found
 
 

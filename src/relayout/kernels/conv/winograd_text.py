@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain, product
 from typing import NamedTuple
 
 from relayout.ir.builder import Function
 from relayout.ir.kernel import digits
 from relayout.ir.types import I8, I16, I32, I64, PTR, Value, constant, vector
+from relayout.ir.vectors import Piece
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.epilogue import Epilogue, Writer
 from relayout.kernels.conv.module import Module, Vectors
@@ -24,7 +26,6 @@ from relayout.kernels.conv.winograd import (
     blocks_of,
     pieces_for,
 )
-from relayout.ir.vectors import Piece
 from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE
 
@@ -78,12 +79,19 @@ def _of_sums(b: Function, m: Sequence[Value]) -> list[Value]:
     return [b.add(b.add(m[0], m[1]), m[2]), b.sub(b.sub(m[1], m[2]), m[3])]
 
 
-def _columns(rows: Sequence[Sequence[Value]]) -> list[list[Value]]:
-    return [list(column) for column in zip(*rows, strict=True)]
+Transform = Callable[[Function, Sequence[Value]], list[Value]]
+
+
+def _both_ways(b: Function, transform: Transform, columns: Sequence[Sequence[Value]]) -> list[list[Value]]:
+    """Rows of what a transform makes of columns, and then of the rows that these are."""
+    made = [transform(b, column) for column in columns]
+    return [transform(b, row) for row in zip(*made, strict=True)]
 
 
 class WinogradModule(Module):
     """Writes the tasks of a plan, and the transforms and tiles that they call."""
+
+    STEPS = 8  # pairs of channels whose weights are transformed at a time
 
     def __init__(self, plan: Winograd, epilogue: Epilogue) -> None:
         super().__init__(plan, epilogue)
@@ -125,7 +133,7 @@ class WinogradModule(Module):
         b.loop(0, self.plan.outside, size, lambda at: b.store(x, b.gep(self.outside, at), size))
 
     def _row(self, number: Value, first: Value, image: Value, zero: Value) -> None:
-        """The tiles of a row, 16 channels at a time."""
+        """The tiles of a row, some channels at a time."""
         b, plan, g = self.b, self.plan, self.plan.geometry
         to = b.gep(self.source, b.sub(number, first), plan.tiles_across * g.inputs * ELEMENT)
         top = b.sub(b.mul(number, OUT), g.padding[1])
@@ -137,14 +145,14 @@ class WinogradModule(Module):
             self.functions["rows"] = self._transform_of_row("rows")
 
         def some(k: Value) -> None:
-            apart = offset_code(b, b.mul(k, CHANNELS), plan.src.channels)
-            lines = [b.select(inside, b.gep(at, apart), self.outside) for inside, at in rows]  # type: ignore[arg-type]
-            b.call("rows", *lines, b.gep(to, k, CHANNELS * ELEMENT), zero)
+            apart = offset_code(b, b.mul(k, plan.abreast), plan.src.channels)
+            lines = [b.select(inside, b.gep(at, apart), self.outside) for inside, at in rows]
+            b.call("rows", *lines, b.gep(to, k, plan.abreast * ELEMENT), zero)
 
-        b.loop(0, g.inputs // CHANNELS, 1, some)
+        b.loop(0, g.inputs // plan.abreast, 1, some)
 
     def _transform_of_row(self, name: str) -> str:
-        """The text of a function for 16 channels of a row of tiles: four rows of pixels, and where they go."""
+        """The text of a function for some channels of a row of tiles, from four rows of pixels."""
         plan, g = self.plan, self.plan.geometry
         arguments = {f"row{k}": PTR for k in range(REACH)} | {"to": PTR, "zero": I32}
         f = Function(name, arguments, plan.machine, "internal", "noinline")
@@ -154,27 +162,34 @@ class WinogradModule(Module):
         four = f.add(empty, empty)
         four = f.add(four, four)
 
-        def tile(span: Span, number: Value) -> None:
+        def tile(span: Span, number: Value, first: int) -> None:
             at = f.add(f.mul(f.add(number, span.start), OUT), -g.padding[2])
             found = []
             for k in range(REACH):
                 if k in span.outside:
                     pixels = [empty] * REACH
                 else:
-                    away = f.mul(f.add(at, k), plan.src.steps[2])
+                    away = f.add(f.mul(f.add(at, k), plan.src.steps[2]), first)
                     bytes_ = [f.load(vector(CHANNELS, I8), f.gep(f[f"row{r}"], away)) for r in range(REACH)]
                     pixels = [wide(x, I16) for x in bytes_]
-                found.append(_of_pixels(f, pixels))
-            rows = [_of_pixels(f, row) for row in _columns(found)]
+                found.append(pixels)
+            rows = _both_ways(f, _of_pixels, found)
             if plan.zeros.src:  # elsewhere it cancels
                 rows[1][1] = f.sub(rows[1][1], four)
-            to = f.gep(f["to"], f.add(number, span.start), g.inputs * ELEMENT)
-            for k, x in enumerate(x for row in rows for x in row):
+            to = f.gep(f.gep(f["to"], first * ELEMENT), f.add(number, span.start), g.inputs * ELEMENT)
+            for k, x in enumerate(chain.from_iterable(rows)):
                 assert x.type == words
                 f.store(x, f.gep(to, k * plan.source_matrix), words.bytes)
 
+        def tiles(span: Span) -> None:
+            def turn(number: Value) -> None:
+                for first in range(0, plan.abreast, CHANNELS):
+                    tile(span, number, first)
+
+            f.loop(0, span.tiles, 1, turn)
+
         for span in plan.spans:
-            f.loop(0, span.tiles, 1, lambda number, span=span: tile(span, number))  # type: ignore[misc]
+            tiles(span)
         return f.text()
 
     # -- groups ---------------------------------------------------------------------------------------------
@@ -202,27 +217,44 @@ class WinogradModule(Module):
         self._results(kind, place, row, last, image)
 
     def _transform_of_weights(self, kind: int, name: str) -> str:
-        """The text of a function for the weights of a group: as they come, and where they go."""
+        """The text of a function for the weights of a group: as they come, and where they go.
+
+        Taps lie a power of two apart where there are many channels, so that nine of them share a set of the
+        L1 cache. A few channels of all taps are copied first, and those that come next are prefetched.
+        """
         plan, group = self.plan, self.plan.kinds[kind]
         f = Function(name, {"from": PTR, "to": PTR}, plan.machine, "internal", "noinline")
         size = plan.machine.vector
+        each, tall = size // 2, self.STEPS * size // 2  # bytes of a step, and of some of them
         _, down, across = plan.weights.taps
-        [inputs] = plan.weights.inputs
+        places = [y * down + x * across for x in range(TAPS) for y in range(TAPS)]
+        near = f.alloca(len(places) * tall, size)
 
-        def pair(number: Value) -> None:
-            come = f.gep(f["from"], number, inputs.stride)
-            to = f.gep(f["to"], number, group.vectors * size)
+        def some(number: Value) -> None:
             for v, at in enumerate(group.weights):
-                found = []
-                for x in range(TAPS):
-                    places = (at + y * down + x * across for y in range(TAPS))
-                    taps = [f.sext(f.load(vector(size // 2, I8), f.gep(come, place)), I16) for place in places]
-                    found.append(_of_weights(f, taps))
-                rows = [_of_weights(f, row) for row in _columns(found)]
-                for k, x in enumerate(x for row in rows for x in row):
-                    f.store(x, f.gep(to, k * plan.weights_matrix + v * size), size)
+                come = f.gep(f["from"], f.add(f.mul(number, each), at))
+                for k, place in enumerate(places):
+                    for part in range(0, tall, size):
+                        bytes_ = f.load(vector(size, I8), f.gep(come, place + part))
+                        f.store(bytes_, f.gep(near, k * tall + part), size)
+                    f.prefetch(f.gep(come, place + 2 * tall))
+                to = f.gep(f["to"], f.add(f.mul(number, group.vectors * size), v * size))
 
-        f.loop(0, plan.geometry.inputs // 2, 1, pair)
+                def step(number: Value, to: Value = to) -> None:
+                    came = f.gep(near, number, each)
+                    found = []
+                    for column in range(TAPS):
+                        columns = (f.gep(came, (column * TAPS + row) * tall) for row in range(TAPS))
+                        taps = [f.sext(f.load(vector(each, I8), at, each), I16) for at in columns]
+                        found.append(taps)
+                    rows = _both_ways(f, _of_weights, found)
+                    goes = f.gep(to, number, group.vectors * size)
+                    for k, x in enumerate(chain.from_iterable(rows)):
+                        f.store(x, f.gep(goes, k * plan.weights_matrix), size)
+
+                f.loop(0, self.STEPS, 1, step)
+
+        f.loop(0, plan.geometry.inputs // 2, self.STEPS, some)
         return f.text()
 
     def _all_sums(self, kind: int, tall: int, name: str) -> str:
@@ -234,7 +266,8 @@ class WinogradModule(Module):
         def matrix(number: Value) -> None:
             matrices = plan.source_matrix, plan.weights_matrix, plan.sums_matrix
             s, w, to = (
-                f.gep(f[side], number, size) for side, size in zip(("src", "weights", "to"), matrices, strict=True)
+                f.gep(f[side], number, size)
+                for side, size in zip(("src", "weights", "to"), matrices, strict=True)
             )
             done = 0
             for size, count in blocks_of(tall * plan.tiles_across):
@@ -305,23 +338,25 @@ class WinogradModule(Module):
         b.loop(row, last, 1, one)
 
     def _transform_back(self, kind: int, rows: int, columns: int, name: str) -> str:
-        """The text of a function for the outputs of a tile: its sums, where they go, bias, scale, operands."""
+        """The text of a function for the outputs of a tile, from its sums."""
         plan, group = self.plan, self.plan.kinds[kind]
         arguments = dict.fromkeys(("sums", "dst", "bias", "scale", *self.epilogue.names), PTR)
         f = Function(name, arguments, plan.machine, "internal", "noinline")
         down, across = plan.dst.steps[1:]
         places = tuple(i * down + j * across for i in range(rows) for j in range(columns))
         size, sums = plan.machine.vector, vector(self.lanes, I32)
-        writer = Writer(_Outputs(plan.arithmetic, places, *pieces_for(group, self.lanes)), plan, self.epilogue)
+        outputs = _Outputs(plan.arithmetic, places, *pieces_for(group, self.lanes))
+        writer = Writer(outputs, plan, self.epilogue)
         made: dict[tuple[int, int], Value] = {}
         for v in range(group.vectors):
             found = []
-            for x in range(REACH):
-                at = (y * REACH + x for y in range(REACH))
-                column = [f.load(sums, f.gep(f["sums"], k * plan.sums_matrix + v * size), size) for k in at]
-                found.append(_of_sums(f, column)[:rows])
-            for i, row in enumerate(_columns(found)):
-                for j, x in enumerate(_of_sums(f, row)[:columns]):
-                    made[i * columns + j, v] = f.ashr_exact(x, 2)
+            for column in range(REACH):
+                at = (row * REACH + column for row in range(REACH))
+                found.append(
+                    [f.load(sums, f.gep(f["sums"], k * plan.sums_matrix + v * size), size) for k in at]
+                )
+            several = _both_ways(f, _of_sums, found)
+            for i, j in product(range(rows), range(columns)):
+                made[i * columns + j, v] = f.ashr_exact(several[i][j], 2)
         writer.store(f, [(made[key], *key) for key in sorted(made)])
         return f.text()
