@@ -75,6 +75,12 @@ def variety():
         problem(((1, 64, 6, 9), "nChw32c"), (40, 64, 3, 3), 1, 1, ("s8", "s8", "s8"), "nhwc", (Sum(0.5),)),
         problem(((1, 64, 6, 9), "nhwc"), (37, 64, 3, 3), 1, 1, bytes_, "nChw8c", **zero_point()),
         problem(((3, 32, 11, 6), "nhwc"), (32, 32, 3, 3), 1, 1, ("s8", "s8", "bf16"), "nhwc", **zero_point()),
+        problem(((2, 32, 7, 9), "nhwc"), (24, 32, 3, 3), 2, 1, whole, **zero_point()),
+        problem(((1, 16, 8, 8), "nhwc"), (21, 16, 3, 3), 2, 0, ("s8", "s8", "s32")),
+        problem(
+            ((1, 64, 9, 5), "nChw16c"), (40, 64, 3, 3), 2, [(0, 1), (2, 0)], bytes_, "nChw16c", relu, **scaled
+        ),
+        problem(((1, 48, 2, 12), "nhwc"), (16, 48, 3, 3), 2, (2, 1), ("s8", "s8", "f32"), **zero_point()),
     ]
 
 
@@ -157,7 +163,8 @@ def test_random_sizes_are_exact():
         kinds = (str(rng.choice(["u8", "s8"])), "s8", str(rng.choice(["s32", "u8", "s8", "f32"])))
         with transformed(int(rng.integers(1, 4)), int(rng.integers(0, 3))):
             sizes = (int(n), int(c), int(h), int(w)), (int(k), int(c), 3, 3)
-            made = problem((sizes[0], "nhwc"), sizes[1], 1, pad, kinds, **zero_point())
+            stride = int(rng.integers(1, 3))
+            made = problem((sizes[0], "nhwc"), sizes[1], stride, pad, kinds, **zero_point())
             assert isinstance(plan_of(made), Winograd) or k < 4, made
             arrays = {
                 name: bytes_of(
@@ -208,7 +215,7 @@ def asked(cpu="znver3", kinds=("u8", "s8", "u8"), form="nhwc", threads=1, **chan
 
 
 def test_what_is_taken():
-    """Filters of 3x3 that move by one, whole runs of 16 channels, where bytes are multiplied in pairs."""
+    """3x3 filters that move by one or two, runs of 16 channels, where bytes are multiplied in pairs."""
     assert asked()[3]
     assert asked(kinds=("s8", "s8", "f32"), form="nChw16c")[3]
     for cpu in ("znver4", "sapphirerapids", "x86-64-v4", "x86-64-v2", "alderlake"):
@@ -217,7 +224,9 @@ def test_what_is_taken():
     assert not asked(form="nChw8c")[3]
     assert not asked(inputs=40)[3]
     assert not asked(inputs=MOST_INPUTS // 16 * 16 + 16)[3]
-    assert not asked(strides=(1, 2, 2), target=(1, 7, 7))[3]
+    assert asked(strides=(1, 2, 2), target=(1, 7, 7))[3]
+    assert not asked(strides=(1, 1, 2), target=(1, 14, 7))[3]
+    assert not asked(strides=(1, 3, 3), target=(1, 5, 5))[3]
     assert not asked(dilation=(1, 2, 2), padding=(0, 2, 2))[3]
     assert not asked(groups=2, inputs=32, outputs=32)[3]
     assert not asked(kernel=(1, 5, 5), padding=(0, 2, 2))[3]
@@ -234,7 +243,7 @@ def test_tasks_cover_the_image_and_tiles_their_rows(threads):
             assert sum(span.tiles for span in plan.spans) == plan.tiles_across == 7
             assert max(plan.heights) == plan.rows
             assert cycles(plan, threads, facts) > 0
-            assert "16 products in place of 36" in str(plan)
+            assert "products in place of 36" in str(plan)
     for tiles in range(1, 200):
         assert sum(size * count for size, count in blocks_of(tiles)) == tiles
 

@@ -1,4 +1,4 @@
-"""Convolutions of bytes by 3x3 filters with 16 products in place of 36: Winograd's way, exact in integers.
+"""Convolutions of bytes by 3x3 filters with fewer products: Winograd's way, exact in integers.
 
 Four neighbouring outputs, two rows of two, read 4x4 pixels. Their 36 products by nine weights are 16 where
 both sides are transformed first (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks",
@@ -24,8 +24,16 @@ products as those for pairs, and would be given up.) A task does this, in its ow
         sums       16 products of matrices, by the register tile that all convolutions have
         results    transformed back, tile by tile, with the epilogue behind
 
-A zero point of the source is taken off where it does not cancel: of the 16 numbers of a place 15 are
-differences. What lies outside of the source is the zero point, and rows of it lie in scratch, too.
+**Strides of two.** Even taps meet even pixels alone, and odd ones odd pixels. So a row of three taps is one
+of two, four products of which are three, and one of one; 36 products are 25 then, of 5x5 pixels::
+
+    v = (d0 - d2, d2, d2 - d4, d1, d3)
+    u = (g0, g0 + g2, g2, g1)                               the last one for both d1 and d3
+    y = (m0 + m1 + m3, m1 - m2 + m4)                        nothing is to be divided
+
+A zero point of the source is taken off where it does not cancel: of 16 numbers of a place 15 are
+differences, of 25 there are 16. What lies outside of the source is the zero point, and a row of it lies in
+scratch, too.
 
 Sizes and strides are bytes unless they count something.
 """
@@ -49,11 +57,11 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.records import dataclass
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["CHANNELS", "OUT", "PLACES", "REACH", "Span", "Winograd", "cycles", "winograd"]
+__all__ = ["CHANNELS", "ELEMENT", "FILTERS", "OUT", "Span", "Winograd", "blocks_of", "cycles", "winograd"]
 
 OUT = 2  # outputs of a tile along an axis
-REACH = 4  # pixels that it reads
-PLACES = REACH * REACH  # numbers of a tile, of each channel
+REACH = {1: 4, 2: 5}  # pixels that it reads, by the stride; and as many numbers are made of them
+FILTERS = 16  # numbers that a filter becomes, of each pair of channels
 CHANNELS = 16  # that are transformed at once: s16 in a register of 256 bits
 VECTORS = 2  # of outputs in a group
 MOST_TILES = 6  # whose sums a register tile holds: 12 registers
@@ -98,6 +106,21 @@ class Winograd:
     carried = 0
 
     @property
+    def stride(self) -> int:
+        """From output to output along both axes."""
+        return self.geometry.strides[2]
+
+    @property
+    def reach(self) -> int:
+        """Pixels that a tile reads along an axis."""
+        return REACH[self.stride]
+
+    @property
+    def numbers(self) -> int:
+        """What a tile becomes, of each channel."""
+        return self.reach * self.reach
+
+    @property
     def order(self) -> tuple[object, ...]:
         """That of all sums of integers: any order gives the same bits."""
         return ()
@@ -137,8 +160,8 @@ class Winograd:
         """A row of tiles, by which columns fall outside."""
         found: list[Span] = []
         for tile in range(self.tiles_across):
-            first = tile * OUT - self.geometry.padding[2]
-            outside = tuple(k for k in range(REACH) if not 0 <= first + k < self.geometry.source[2])
+            first = tile * OUT * self.stride - self.geometry.padding[2]
+            outside = tuple(k for k in range(self.reach) if not 0 <= first + k < self.geometry.source[2])
             if found and found[-1].outside == outside:
                 found[-1] = found[-1]._replace(tiles=found[-1].tiles + 1)
             else:
@@ -178,7 +201,8 @@ class Winograd:
     @property
     def slot(self) -> int:
         """Scratch of one part of the work."""
-        return PLACES * (self.source_matrix + self.weights_matrix + self.sums_matrix) + self.outside + LINE
+        matrices = self.numbers * (self.source_matrix + self.sums_matrix) + FILTERS * self.weights_matrix
+        return matrices + self.outside + LINE
 
     def clears(self, dst: MemoryDesc) -> bool:
         """Whether all padding of a destination is written: zeros behind the last channel."""
@@ -190,7 +214,8 @@ class Winograd:
 
     def __str__(self) -> str:
         channels = f"{self.kinds[0].vectors} x {lanes_of(self.machine)} channels"
-        words = ["16 products in place of 36", f"sums of {MOST_TILES} tiles of 2 x 2 pixels by {channels}"]
+        words = [f"{self.numbers} products in place of 36"]
+        words.append(f"sums of {MOST_TILES} tiles of 2 x 2 pixels by {channels}")
         words.append("pairs of s16 added up in s32")
         if self.zeros:
             words.append("zero points taken off")
@@ -211,7 +236,9 @@ def winograd(problem: Problem, machine: Machine, threads: int, facts: Facts) -> 
     src, weights, dst, g, arithmetic, grouped, *_ = problem
     if arithmetic != PAIRS or not machine.is_avx2 or problem.given is not None:
         return
-    if (g.kernel, g.strides, g.dilation, g.gaps) != ((1, 3, 3), *[(1, 1, 1)] * 3) or g.groups != 1:
+    if (g.kernel, g.dilation, g.gaps) != ((1, 3, 3), (1, 1, 1), (1, 1, 1)) or g.groups != 1:
+        return
+    if g.strides not in ((1, 1, 1), (1, 2, 2)):
         return
     if g.source[0] != 1 or g.target[0] != 1 or g.padding[0] or not g.flops or is_spread(g, lanes_of(machine)):
         return
@@ -262,7 +289,7 @@ def _cuts(g: Geometry, machine: Machine, threads: int, groups: int) -> set[tuple
     of which the source is transformed again.
     """
     down, across = ceil(g.target[1] / OUT), ceil(g.target[2] / OUT)
-    row = across * PLACES * g.inputs * ELEMENT
+    row = across * REACH[g.strides[2]] ** 2 * g.inputs * ELEMENT
     found = set()
     for part in (1, 2, 4):
         most = max(1, min(down, machine.l2 // part // row))
@@ -282,17 +309,17 @@ def cycles(plan: Winograd, threads: int, facts: Facts) -> float:
     turns = g.inputs // 2
     tiles = plan.rows * wide
 
+    result = RESULT_CYCLES * plan.numbers / FILTERS
+
     def products(count: int) -> float:
         found = 0.0
         for size, times in blocks_of(tiles):
             turn = max(size * count / facts.products, facts.latency) + facts.turn
             found += times * (turns * turn * LOST + facts.call + size * count * facts.store)
-        return PLACES * found
+        return plan.numbers * found
 
-    source = tiles * g.inputs / CHANNELS * SOURCE_CYCLES
-    groups = sum(
-        products(count) + count * (turns * WEIGHTS_CYCLES + tiles * RESULT_CYCLES) for count in vectors
-    )
+    source = tiles * g.inputs / CHANNELS * SOURCE_CYCLES * plan.numbers / FILTERS
+    groups = sum(products(count) + count * (turns * WEIGHTS_CYCLES + tiles * result) for count in vectors)
     filters = g.outputs * g.inputs * g.taps / facts.far
     task = source + groups / plan.chunks + facts.task + filters / plan.chunks * facts.shown
     heights = plan.tiles_down / (plan.blocks * plan.rows)  # the last task of an image may be smaller

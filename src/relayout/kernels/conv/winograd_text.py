@@ -18,9 +18,8 @@ from relayout.kernels.conv.tile import Tile, lanes_of, tile_function
 from relayout.kernels.conv.winograd import (
     CHANNELS,
     ELEMENT,
+    FILTERS,
     OUT,
-    PLACES,
-    REACH,
     Span,
     Winograd,
     blocks_of,
@@ -63,20 +62,45 @@ def winograd_module(plan: Winograd, epilogue: Epilogue) -> str:
     return WinogradModule(plan, epilogue).text()
 
 
-def _of_pixels(b: Function, d: Sequence[Value]) -> list[Value]:
-    """Four pixels, transformed."""
-    return [b.sub(d[0], d[2]), b.add(d[1], d[2]), b.sub(d[2], d[1]), b.sub(d[1], d[3])]
+class _One:
+    """The transforms of neighbouring outputs; sums come back twice along each axis."""
+
+    PLAIN = (1,)
+    """Of the numbers of a row those in which a zero point does not cancel,"""
+    TIMES = 2
+    """and how often it is in them."""
+    DOUBLED = True
+
+    @staticmethod
+    def pixels(b: Function, d: Sequence[Value]) -> list[Value]:
+        return [b.sub(d[0], d[2]), b.add(d[1], d[2]), b.sub(d[2], d[1]), b.sub(d[1], d[3])]
+
+    @staticmethod
+    def weights(b: Function, g: Sequence[Value]) -> list[Value]:
+        ends = b.add(g[0], g[2])
+        return [b.add(g[0], g[0]), b.add(ends, g[1]), b.sub(ends, g[1]), b.add(g[2], g[2])]
+
+    @staticmethod
+    def sums(b: Function, m: Sequence[Value]) -> list[Value]:
+        return [b.add(b.add(m[0], m[1]), m[2]), b.sub(b.sub(m[1], m[2]), m[3])]
 
 
-def _of_weights(b: Function, g: Sequence[Value]) -> list[Value]:
-    """Three weights, transformed, all of them twice."""
-    ends = b.add(g[0], g[2])
-    return [b.add(g[0], g[0]), b.add(ends, g[1]), b.sub(ends, g[1]), b.add(g[2], g[2])]
+class _Two:
+    """The same where the filter moves by two."""
 
+    PLAIN, TIMES, DOUBLED = (1, 3, 4), 1, False
 
-def _of_sums(b: Function, m: Sequence[Value]) -> list[Value]:
-    """Four sums, transformed back, all of them twice."""
-    return [b.add(b.add(m[0], m[1]), m[2]), b.sub(b.sub(m[1], m[2]), m[3])]
+    @staticmethod
+    def pixels(b: Function, d: Sequence[Value]) -> list[Value]:
+        return [b.sub(d[0], d[2]), d[2], b.sub(d[2], d[4]), d[1], d[3]]
+
+    @staticmethod
+    def weights(b: Function, g: Sequence[Value]) -> list[Value]:
+        return [g[0], b.add(g[0], g[2]), g[2], g[1]]
+
+    @staticmethod
+    def sums(b: Function, m: Sequence[Value]) -> list[Value]:
+        return [b.add(b.add(m[0], m[1]), m[3]), b.add(b.sub(m[1], m[2]), m[4])]
 
 
 Transform = Callable[[Function, Sequence[Value]], list[Value]]
@@ -96,6 +120,7 @@ class WinogradModule(Module):
     def __init__(self, plan: Winograd, epilogue: Epilogue) -> None:
         super().__init__(plan, epilogue)
         self.plan, self.lanes = plan, lanes_of(plan.machine)
+        self.how = _One if plan.stride == 1 else _Two
 
     def task(self, task: Value, first: Value) -> None:
         """Transform its rows of the source; then group by group weights, sums and results."""
@@ -106,9 +131,9 @@ class WinogradModule(Module):
         aligned = b.mul(b.udiv(b.add(b.ptrtoint(self.scratch), LINE - 1), LINE), LINE)
         scratch = b.gep(self.scratch, b.sub(aligned, b.ptrtoint(self.scratch)))
         self.source = scratch
-        self.filters = b.gep(self.source, PLACES * plan.source_matrix)
-        self.sums = b.gep(self.filters, PLACES * plan.weights_matrix)
-        self.outside = b.gep(self.sums, PLACES * plan.sums_matrix)
+        self.filters = b.gep(self.source, plan.numbers * plan.source_matrix)
+        self.sums = b.gep(self.filters, FILTERS * plan.weights_matrix)
+        self.outside = b.gep(self.sums, plan.numbers * plan.sums_matrix)
         zero = constant(I32, 0)
         if plan.zeros.src:
             zero = b.load(I32, b.gep(self.src_zero, plan.zeros.src_at))
@@ -136,9 +161,9 @@ class WinogradModule(Module):
         """The tiles of a row, some channels at a time."""
         b, plan, g = self.b, self.plan, self.plan.geometry
         to = b.gep(self.source, b.sub(number, first), plan.tiles_across * g.inputs * ELEMENT)
-        top = b.sub(b.mul(number, OUT), g.padding[1])
+        top = b.sub(b.mul(number, OUT * plan.stride), g.padding[1])
         rows = []
-        for k in range(REACH):
+        for k in range(plan.reach):
             y = b.add(top, k)
             rows.append((b.icmp("ult", y, g.source[1]), b.gep(image, y, plan.src.steps[1])))
         if "rows" not in self.functions:
@@ -152,30 +177,29 @@ class WinogradModule(Module):
         b.loop(0, g.inputs // plan.abreast, 1, some)
 
     def _transform_of_row(self, name: str) -> str:
-        """The text of a function for some channels of a row of tiles, from four rows of pixels."""
+        """The text of a function for some channels of a row of tiles, from its rows of pixels."""
         plan, g = self.plan, self.plan.geometry
-        arguments = {f"row{k}": PTR for k in range(REACH)} | {"to": PTR, "zero": I32}
+        arguments = {f"row{k}": PTR for k in range(plan.reach)} | {"to": PTR, "zero": I32}
         f = Function(name, arguments, plan.machine, "internal", "noinline")
         words = vector(CHANNELS, I16)
         wide = f.sext if plan.src_type == "s8" else f.zext
         empty = f.splat(f.trunc(f["zero"], I16), CHANNELS)
-        four = f.add(empty, empty)
-        four = f.add(four, four)
+        shift = f.mul(empty, self.how.TIMES**2)
 
         def tile(span: Span, number: Value, first: int) -> None:
-            at = f.add(f.mul(f.add(number, span.start), OUT), -g.padding[2])
+            at = f.add(f.mul(f.add(number, span.start), OUT * plan.stride), -g.padding[2])
             found = []
-            for k in range(REACH):
+            for k in range(plan.reach):
                 if k in span.outside:
-                    pixels = [empty] * REACH
+                    pixels = [empty] * plan.reach
                 else:
                     away = f.add(f.mul(f.add(at, k), plan.src.steps[2]), first)
-                    bytes_ = [f.load(vector(CHANNELS, I8), f.gep(f[f"row{r}"], away)) for r in range(REACH)]
-                    pixels = [wide(x, I16) for x in bytes_]
+                    places = (f.gep(f[f"row{row}"], away) for row in range(plan.reach))
+                    pixels = [wide(f.load(vector(CHANNELS, I8), one), I16) for one in places]
                 found.append(pixels)
-            rows = _both_ways(f, _of_pixels, found)
-            if plan.zeros.src:  # elsewhere it cancels
-                rows[1][1] = f.sub(rows[1][1], four)
+            rows = _both_ways(f, self.how.pixels, found)
+            for i, j in product(self.how.PLAIN, repeat=2) if plan.zeros.src else ():  # elsewhere it cancels
+                rows[i][j] = f.sub(rows[i][j], shift)
             to = f.gep(f.gep(f["to"], first * ELEMENT), f.add(number, span.start), g.inputs * ELEMENT)
             for k, x in enumerate(chain.from_iterable(rows)):
                 assert x.type == words
@@ -247,7 +271,7 @@ class WinogradModule(Module):
                         columns = (f.gep(came, (column * TAPS + row) * tall) for row in range(TAPS))
                         taps = [f.sext(f.load(vector(each, I8), at, each), I16) for at in columns]
                         found.append(taps)
-                    rows = _both_ways(f, _of_weights, found)
+                    rows = _both_ways(f, self.how.weights, found)
                     goes = f.gep(to, number, group.vectors * size)
                     for k, x in enumerate(chain.from_iterable(rows)):
                         f.store(x, f.gep(goes, k * plan.weights_matrix), size)
@@ -264,11 +288,11 @@ class WinogradModule(Module):
         pixel, result = plan.geometry.inputs * ELEMENT, group.vectors * plan.machine.vector
 
         def matrix(number: Value) -> None:
-            matrices = plan.source_matrix, plan.weights_matrix, plan.sums_matrix
-            s, w, to = (
-                f.gep(f[side], number, size)
-                for side, size in zip(("src", "weights", "to"), matrices, strict=True)
-            )
+            row, column = (f.smin(one, TAPS) for one in digits(f, number, [plan.reach, plan.reach]))
+            filters = number if plan.stride == 1 else f.add(f.mul(row, TAPS + 1), column)
+            s = f.gep(f["src"], number, plan.source_matrix)
+            w = f.gep(f["weights"], filters, plan.weights_matrix)
+            to = f.gep(f["to"], number, plan.sums_matrix)
             done = 0
             for size, count in blocks_of(tall * plan.tiles_across):
                 tile = self._tile(kind, size)
@@ -281,7 +305,7 @@ class WinogradModule(Module):
                 f.loop(0, count, 1, block)
                 done += size * count
 
-        f.loop(0, PLACES, 1, matrix)
+        f.loop(0, plan.numbers, 1, matrix)
         return f.text()
 
     def _tile(self, kind: int, tiles: int) -> str:
@@ -350,13 +374,14 @@ class WinogradModule(Module):
         made: dict[tuple[int, int], Value] = {}
         for v in range(group.vectors):
             found = []
-            for column in range(REACH):
-                at = (row * REACH + column for row in range(REACH))
+            for column in range(plan.reach):
+                at = (row * plan.reach + column for row in range(plan.reach))
                 found.append(
                     [f.load(sums, f.gep(f["sums"], k * plan.sums_matrix + v * size), size) for k in at]
                 )
-            several = _both_ways(f, _of_sums, found)
+            several = _both_ways(f, self.how.sums, found)
             for i, j in product(range(rows), range(columns)):
-                made[i * columns + j, v] = f.ashr_exact(several[i][j], 2)
+                x = several[i][j]
+                made[i * columns + j, v] = f.ashr_exact(x, 2) if self.how.DOUBLED else x
         writer.store(f, [(made[key], *key) for key in sorted(made)])
         return f.text()
