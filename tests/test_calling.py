@@ -129,11 +129,23 @@ class TestResults:
         assert made.buffer.ctypes.data % 64 == 0
         assert made.buffer.tobytes() == slow(*given).buffer.tobytes()
 
-    def test_what_is_called_seldom_or_by_name_has_none(self):
+    def test_arguments_by_name_are_arguments_in_another_order(self, soon):
+        add = MAKERS["bias"]()
+        x, y = arguments(add)
+        first, second = add.inputs
+        expected = add(x, y).buffer.tobytes()
+        add(**{second: y, first: x})
+        assert add._calling._functions != {}
+        for given, named in (((), {second: y, first: x}), ((x,), {second: y}), ((x, y), {})):
+            assert add(*given, **named).buffer.tobytes() == expected
+        for given, named in (((x,), {first: y}), ((x, y), {second: y}), ((x,), {}), ((x,), {"z": y})):
+            with pytest.raises(rl.LayoutError, match="twice|takes|needs|none of"):
+                add(*given, **named)
+
+    def test_what_is_called_seldom_has_none(self):
         relu = MAKERS["relu"]()
         [x], out = arguments(relu), filled(relu.dst)
         for _ in range(calling.OFTEN + 2):
-            relu(src=x, out=out)
             relu(x.numpy(), out=out)
             relu(x, out=out.buffer)
         assert relu._calling._functions == {}

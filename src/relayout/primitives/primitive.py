@@ -236,6 +236,10 @@ class Primitive:
             A tensor is missing, of another descriptor, read-only, or overlaps another one; nothing has been
             written then.
         """
+        if named:
+            rest = [named[name] for name in self.inputs[len(given) :] if name in named]
+            if len(rest) == len(named) == len(self.inputs) - len(given):
+                given, named = (*given, *rest), {}  # as if all had come in their order
         calling = None if named else self._calling
         if calling is not None and (done := calling.quick(given, out, threads)) is not None:
             return done
