@@ -9,8 +9,8 @@ is called often is put together from two things that know nothing of primitives:
 
 A :class:`Calling` counts the calls that Python does, for each number of threads, and has the function made at
 call number :data:`OFTEN`. From then on it is asked first. It only says yes where the checks in Python would
-have; whatever else comes (arrays, equal descriptors that it has not seen, arguments by name that are wrong, errors above
-all) goes the way that it went before.
+have; whatever else comes (arrays, equal descriptors that it has not seen, errors above all) goes the way that
+it went before.
 
 Traps:
 

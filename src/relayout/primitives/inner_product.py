@@ -109,7 +109,7 @@ class InnerProduct(ProductPrimitive):
         wanted = weights_format(self._as_products(given))
         if wanted is None:
             wanted = ("oi", "oiw", "oihw", "oidhw")[spatial]
-        elif spatial and src.layout.is_plain:
+        elif spatial and src.layout.is_plain and "O" in wanted:
             axes = sorted(range(1, spatial + 2), key=lambda axis: -src.strides[axis])
             letters = "oi" + "dhw"[3 - spatial :]
             inner = wanted.lstrip("OdhwIi")

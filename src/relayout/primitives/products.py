@@ -25,13 +25,10 @@ from relayout.records import dataclass, replace
 
 if TYPE_CHECKING:
     from relayout.kernels.conv.arithmetic import Arithmetic, Zeros
-    from relayout.kernels.conv.candidates import Candidate
-    from relayout.kernels.conv.depthwise import Depthwise
-    from relayout.kernels.conv.direct import Direct
+    from relayout.kernels.conv.candidates import Candidate, Plan
     from relayout.kernels.conv.epilogue import Epilogue, Operand
     from relayout.kernels.conv.geometry import Geometry
     from relayout.kernels.conv.planning import Problem
-    from relayout.kernels.conv.winograd import Winograd
     from relayout.primitives.drafting import Done
     from relayout.targets.machine import Machine
 
@@ -43,6 +40,7 @@ __all__ = [
 WORD = 4  # bytes of a bias, a scale or a zero point
 VECTORS = ("bias", "scale", "src_zero_point", "weights_zero_point")
 LINE = 64  # bytes of a cache line
+MOST_IN_PLACE = 2  # rows for which large weights are read as fast where they lie as packed
 
 
 @dataclass(frozen=True)
@@ -187,13 +185,33 @@ def weights_format(made: WeightedSums) -> str | None:
     if how is None:
         return None
     spatial = len(made.weights.dims) - 2 - made.grouped
-    return weights_text(made.geometry, how, host(), spatial, made.grouped)
+    plain = _plain_format(made, how, spatial) if isinstance(made, Products) and not zeros else None
+    return plain or weights_text(made.geometry, how, host(), spatial, made.grouped)
+
+
+def _plain_format(made: Products, how: Arithmetic, spatial: int) -> str | None:
+    """The format of weights that come from memory for a row or two, if they are read as they lie.
+
+    Packed they are read no faster, and a copy of a large matrix takes time and memory.
+    """
+    from relayout.kernels.conv.gemv import lines_of
+    from relayout.targets.machine import host
+
+    g, weights = made.geometry, made.weights
+    if g.batch * g.pixels > MOST_IN_PLACE or prod(weights.dims) * weights.dtype.bits // 8 <= host().l2:
+        return None
+    axes = "dhw"[3 - spatial :]
+    for text in (f"oi{axes}", f"o{axes}i"):
+        desc = MemoryDesc(weights.dims, weights.dtype, "g" * made.grouped + text)
+        if lines_of(made.src, desc, g, how, made.grouped, host()) is not None:
+            return "g" * made.grouped + text
+    return None
 
 
 class Lowered(NamedTuple):
     """A sum of products as a program."""
 
-    plan: Direct | Depthwise | Winograd
+    plan: Plan
     program: Program
     packed: str
     """The format that weights are reordered to in each call; empty: they are read as they are."""
@@ -217,7 +235,7 @@ class Ways(NamedTuple):
     packed: str
     """The format of these weights if they are packed in each call; empty: they are read as they are."""
 
-    def before(self, plan: Direct | Depthwise | Winograd) -> str:
+    def before(self, plan: Plan) -> str:
         """The format that weights are reordered to before a plan begins; empty: they are not."""
         return "" if plan.carried else self.packed
 
@@ -283,13 +301,17 @@ def _packs_in_vain(made: Products, hows: Sequence[Arithmetic], machine: Machine)
     of them, and to widen them takes as long.
     """
     with lock():
+        from relayout.kernels.conv.gemv import lines_of
         from relayout.kernels.conv.tile import lanes_of
         from relayout.kernels.conv.weights import weights_of
 
     if made.geometry.batch * made.geometry.pixels > 1 or hows[0].sums != "f32":
         return False
-    lanes = lanes_of(machine)
-    read = [weights_of(made.weights, made.geometry, how, lanes, made.grouped) is not None for how in hows]
+    lanes, of = lanes_of(machine), (made.weights, made.geometry)
+    read = [
+        weights_of(*of, how, lanes, made.grouped) or lines_of(made.src, *of, how, made.grouped, machine)
+        for how in hows
+    ]
     return any(read) and not read[0]
 
 
@@ -407,9 +429,7 @@ def _products(made: Products, schedule: str, machine: Machine, many: int) -> Low
 
 
 @locked
-def _operands(
-    made: Products, target: MemoryDesc, plan: Direct | Depthwise | Winograd
-) -> list[Operand | None]:
+def _operands(made: Products, target: MemoryDesc, plan: Plan) -> list[Operand | None]:
     """How the kernel reads the operands of binary operations; None for each that it can't."""
     from relayout.kernels.conv.depthwise import Depthwise
     from relayout.kernels.conv.epilogue import ROWS, operand_of
@@ -441,9 +461,7 @@ def fusable(made: Products) -> int:
 
 
 @locked
-def _text_of(
-    plan: Direct | Depthwise | Winograd, problem: Problem, epilogue: Epilogue
-) -> Callable[[], str] | None:
+def _text_of(plan: Plan, problem: Problem, epilogue: Epilogue) -> Callable[[], str] | None:
     """What writes the text of a kernel; None where rows can't be reordered as it needs."""
     from relayout.kernels.conv.amx_text import amx_module
     from relayout.kernels.conv.convolution import module, rows_of
@@ -451,9 +469,13 @@ def _text_of(
     from relayout.kernels.conv.depthwise_bytes import DepthwiseBytes
     from relayout.kernels.conv.depthwise_bytes_text import bytes_module
     from relayout.kernels.conv.depthwise_text import depthwise_module
+    from relayout.kernels.conv.gemv import Gemv
+    from relayout.kernels.conv.gemv_text import gemv_module
     from relayout.kernels.conv.winograd import Winograd
     from relayout.kernels.conv.winograd_text import winograd_module
 
+    if isinstance(plan, Gemv):
+        return partial(gemv_module, plan, epilogue)
     if isinstance(plan, DepthwiseBytes):
         return partial(bytes_module, plan, epilogue)
     if isinstance(plan, Depthwise):

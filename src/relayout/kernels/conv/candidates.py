@@ -1,15 +1,16 @@
 """The schedules of a sum of products that are worth measuring, each with its cost.
 
 A candidate is a direct plan, loops around the tile (:mod:`.direct`), cut into tiles and tasks in any of some
-hundred ways, a depthwise plan (:mod:`.depthwise`), or one that multiplies transformed bytes
-(:mod:`.winograd`). The model (:mod:`.cost`) puts them in order. The first is the estimate. The others come
-near it, differ from it in more than a detail, and add up their sums in the same order, so that all give the
-same bits.
+hundred ways, a depthwise plan (:mod:`.depthwise`), one that reads weights as they lie for few rows
+(:mod:`.gemv`), or one that multiplies transformed bytes (:mod:`.winograd`). The model (:mod:`.cost`) puts
+them in order. The first is the estimate. The others come near it, differ from it in more than a detail, and
+add up their sums in the same order, so that all give the same bits.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
@@ -21,14 +22,16 @@ from relayout.kernels.conv.depthwise import Depthwise, depthwise
 from relayout.kernels.conv.depthwise import cycles as alone_of
 from relayout.kernels.conv.depthwise_bytes import depthwise_bytes
 from relayout.kernels.conv.direct import Cut, Direct
+from relayout.kernels.conv.gemv import Gemv, gemv
 from relayout.kernels.conv.planning import Problem, nests, with_loops
 from relayout.kernels.conv.winograd import Winograd, winograd
 from relayout.kernels.conv.winograd import cycles as transformed_of
 from relayout.targets.machine import Machine
 
-__all__ = ["Candidate", "Problem", "candidates", "cheapest"]
+__all__ = ["Candidate", "Plan", "Problem", "candidates", "cheapest"]
 
-Plan = Direct | Depthwise | Winograd
+Plan = Direct | Depthwise | Gemv | Winograd
+_Way = Callable[[Problem, Machine, int, Facts], Iterable[tuple[Depthwise | Gemv, float]]]
 
 MOST_CANDIDATES = 6  # schedules that are measured
 MOST_ALIKE = 3  # of these with the same tiles, cut into other tasks
@@ -111,7 +114,7 @@ def cheapest(
 
 def _candidate(cycles: float, plan: Plan, cut: Cut | None, facts: Facts) -> Candidate:
     """A plan, cut into its tasks, with its seconds."""
-    made = plan if cut is None or not isinstance(plan, Direct) else with_loops(plan, cut)
+    made = with_loops(plan, cut) if isinstance(plan, Direct) and cut is not None else plan
     return Candidate(cycles / facts.clock, made)
 
 
@@ -120,15 +123,15 @@ def _plans(
 ) -> tuple[list[tuple[float, Plan]], list[Model]]:
     """The plans that add up their sums in the order of the best one: with their cycles, or not yet cut."""
     packing = 0.0 if problem.given is None else problem.weights.nbytes / facts.copy
-    ways = depthwise_bytes, depthwise
+    ways: tuple[_Way, ...] = depthwise_bytes, depthwise, gemv
     narrow = [
         (cycles + packing, plan) for way in ways for plan, cycles in way(problem, machine, threads, facts)
     ]
     # Cycles of one thread, and the order in which that adds up.
     least: tuple[float, tuple[object, ...]] | None = None
     if narrow:
-        size, plan = problem.src.nbytes + problem.dst.nbytes, narrow[0][1]
-        least = alone_of(plan, size, 1, facts) + packing, plan.order
+        plan = narrow[0][1]
+        least = _alone(plan, problem, facts) + packing, plan.order
     models: list[tuple[Model, tuple[object, ...]]] = []
     for nest in chain.from_iterable(nests(one, machine, threads) for one in _ways(problem, machine)):
         model = (_of_matrices() if nest.arithmetic.tiles else Model)(nest, facts)
@@ -149,6 +152,13 @@ def _plans(
             (transformed_of(one, threads, facts), one) for one in winograd(problem, machine, threads, facts)
         ]
     return found, [model for model, own in models if own == order]
+
+
+def _alone(plan: Depthwise | Gemv, problem: Problem, facts: Facts) -> float:
+    """Cycles of a plan that is no direct one on one thread."""
+    if isinstance(plan, Gemv):
+        return plan.cycles(problem.weights.nbytes, 1, facts)
+    return alone_of(plan, problem.src.nbytes + problem.dst.nbytes, 1, facts)
 
 
 def _of_matrices() -> type[Model]:
