@@ -169,6 +169,29 @@ def test_concats_compose() -> None:
     assert_becomes(b.graph(b("Concat", b("Concat", "x0", "x1", axis=1), "x0", axis=1)), "Concat")
 
 
+def test_matrices_that_are_repeated_for_a_product() -> None:
+    """As PyTorch writes a linear layer of a source whose rows don't lie as one."""
+    b = Building((5, 3, 32))
+    repeated = b("Expand", b.random(32, 60), [5, 32, 60])
+    made = assert_becomes(b.graph(b("MatMul", "x0", repeated)), "MatMul")
+    assert [data.shape for data in made.constants.values()] == [(32, 60)]
+    b = Building((5, 3, 8), (1, 4, 3))
+    assert_becomes(b.graph(b("MatMul", b("Expand", "x1", [5, 4, 3]), "x0")), "MatMul")
+    b = Building((3, 8), (1, 8, 6))  # the repetition is that of the result
+    assert_becomes(b.graph(b("MatMul", "x0", b("Expand", "x1", [5, 8, 6]))), "Expand", "MatMul")
+    b = Building((5, 3, 8), (1, 6))  # a row that becomes a matrix
+    assert_becomes(b.graph(b("MatMul", "x0", b("Expand", "x1", [5, 8, 6]))), "Expand", "MatMul")
+
+
+def test_large_constants_are_repeated_where_nobody_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    b = Building((5, 3, 80))
+    x, w = b("Expand", b.random(80, 700), [5, 80, 700]), b("Expand", b.random(1, 3, 1), [5, 3, 90000])
+    graph = b.graph(b("MatMul", "x0", x), b("Concat", w, w, axis=0))
+    assert sorted(operators(inferred(graph))) == ["Concat", "Expand", "Expand", "MatMul"]
+    assert operators(inferred(optimized(graph), repeat=True)) == ["MatMul"]
+    assert_same(graph, inferred(optimized(graph), repeat=True))
+
+
 # ---- constants behind an operator
 
 

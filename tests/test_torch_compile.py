@@ -21,6 +21,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import relayout as rl  # noqa: E402
+from relayout.graph import inference  # noqa: E402
 from relayout.torch import compiling  # noqa: E402
 from relayout.torch.compiling import calls, part, partition, program, weights  # noqa: E402
 from relayout.torch.compiling.part import order_of  # noqa: E402
@@ -177,6 +178,25 @@ def test_all_of_a_network_is_one_part(name: str) -> None:
     assert report.left == {}
     assert report.seconds > 0
     assert "1 part taken" in str(report)
+
+
+@pytest.mark.parametrize("batch", [2, 3])
+def test_attention_repeats_no_weights(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tokens come first within, so that the rows of several images don't lie as one."""
+    monkeypatch.setattr(inference, "FOLDED_BYTES", 1 << 12)  # as if the weights were those of ViT-B/16
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(64, 2, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            return x + self.attention(x, x, x, need_weights=False)[0]
+
+    model, x = Layer().eval().requires_grad_(False), image(batch, 50, 64)
+    report = compared(model, x).explain()
+    assert [len(one.taken) for one in report.graphs] == [1]
+    assert report.left == {}
 
 
 def test_an_input_in_channels_last_is_read_as_it_is() -> None:

@@ -51,6 +51,10 @@ FOLDED_BYTES: Final = 1 << 29
 """Results of up to so many bytes are computed; larger ones where they are at most twice what they are made of
 (weights)."""
 
+REPEATING: Final = frozenset(("Expand", "Tile"))
+REPEATED_BYTES: Final = 1 << 12
+"""The same of constants that are only repeated."""
+
 SWEPT: Final = "_swept"
 """Where a graph says that it is the result of a sweep: how that was done."""
 
@@ -65,6 +69,7 @@ def inferred(
     *,
     unroll: int = 0,
     keep: frozenset[str] = QUANTISED,
+    repeat: bool = False,
 ) -> Graph:
     """The graph with the dims and data types of its values, and without what they make constant or dead.
 
@@ -80,6 +85,9 @@ def inferred(
         A loop whose trip count is known becomes its iterations if they have so many nodes at most.
     keep : frozenset of str, optional
         Operators that are left alone even where all inputs are constants.
+    repeat : bool, optional
+        Constants that are only repeated are written out, however much larger that is. Before a graph is
+        optimised they aren't: most of their readers broadcast anyway.
 
     Returns
     -------
@@ -98,15 +106,15 @@ def inferred(
     """
     if isinstance(dims, int) and (fixed := _fixed(graph.inputs)) not in (None, dims):
         try:
-            return inferred(with_dims(graph, dims), unroll=unroll, keep=keep)
+            return inferred(with_dims(graph, dims), unroll=unroll, keep=keep, repeat=repeat)
         except LayoutError as error:
             why = f"the model is made for a batch of {fixed}, and not all of it goes with {dims}"
             raise type(error)(f"{why}: {error}") from error
-    how = unroll, keep
+    how = unroll, keep, repeat
     if dims is None and graph.__dict__.get(SWEPT) == how:  # there would be nothing to find out
         return graph
     graph = with_dims(graph, dims)
-    sweep = _Sweep(unroll, keep, {value.name for value in graph.inputs})
+    sweep = _Sweep(unroll, keep, repeat, {value.name for value in graph.inputs})
     sweep.taken |= {name for node in graph.nodes for name in node.outputs} | set(graph.constants)
     sweep.facts = {value.name: Fact(value.dims, value.dtype) for value in graph.inputs}
     sweep.constants = dict(graph.constants)
@@ -228,9 +236,10 @@ def _facts(node: Node, given: list[Fact | None]) -> tuple[Fact, ...]:
 class _Sweep:
     """One way through a graph: what is known so far, and what is left of it."""
 
-    def __init__(self, unroll: int, keep: frozenset[str], taken: set[str]) -> None:
+    def __init__(self, unroll: int, keep: frozenset[str], repeat: bool, taken: set[str]) -> None:
         self.unroll = unroll
         self.keep = keep
+        self.repeat = repeat
         self.taken = taken
         self.facts: dict[str, Fact] = {}
         self.constants: dict[str, Array] = {}
@@ -307,7 +316,8 @@ class _Sweep:
         if node.operator == "Dropout" and len(data) > 2 and data[2] is not None and data[2].any():
             return facts
         size = sum(one.nbytes for one in data if one is not None)
-        if not self._is_small(facts, size):
+        most = REPEATED_BYTES if node.operator in REPEATING and not self.repeat else FOLDED_BYTES
+        if not self._is_small(facts, size, most):
             return facts
         try:
             made = OPERATORS[node.operator](*data, outputs=len(node.outputs), **node.attributes)
@@ -326,15 +336,15 @@ class _Sweep:
         )
         return tuple(Fact(one.shape, one.dtype, one) for one in made[: len(node.outputs)])
 
-    def _is_small(self, facts: tuple[Fact, ...], size: int) -> bool:
-        """Whether results may be computed from constants of so many bytes."""
+    def _is_small(self, facts: tuple[Fact, ...], size: int, most: int) -> bool:
+        """Whether results of constants of so many bytes have ``most`` bytes, or twice as many as these."""
         total = 0
         for fact in facts:
             if fact.dims is None or not all(isinstance(n, int) for n in fact.dims):
                 return size <= 1 << 20  # how large shows when it is computed
             itemsize = 8 if fact.dtype is None else fact.dtype.itemsize
             total += math.prod(n for n in fact.dims if isinstance(n, int)) * itemsize
-        return total <= min(self.left[0], max(FOLDED_BYTES, 2 * size))
+        return total <= min(self.left[0], max(most, 2 * size))
 
     # ---- graphs within nodes
 
@@ -453,7 +463,7 @@ class _Sweep:
     def _closed(self, graph: Graph, given: list[Fact | None]) -> tuple[Graph, list[Fact]]:
         """A closed graph, inferred for inputs of which something is known, and its results."""
         _check_inputs(graph, len(given))
-        inner = _Sweep(self.unroll, self.keep, {value.name for value in graph.inputs})
+        inner = _Sweep(self.unroll, self.keep, self.repeat, {value.name for value in graph.inputs})
         inner.strict = False  # it may never run
         inner.taken |= {name for node in graph.nodes for name in node.outputs} | set(graph.constants)
         inner.facts = {

@@ -125,14 +125,35 @@ def _concats(node: Node, around: Around) -> tuple[Node, ...] | None:
 
 
 def _expanded(node: Node, around: Around) -> tuple[Node, ...] | None:
-    """Read what is expanded, where the other operand has the dims of the result already."""
-    if node.operator not in BROADCASTING:
+    """Read what is expanded, where the other operand has the dims of the result already.
+
+    A matrix product broadcasts all axes but the last two, which are those of its matrices: PyTorch repeats
+    weights so for a source of three axes whose rows don't lie as one.
+    """
+    if node.operator not in (*BROADCASTING, "MatMul"):
         return None
-    dims = around.dims(node.outputs[0])
+    matrices = 2 * (node.operator == "MatMul")
     for place, name in enumerate(node.inputs):
         expand = around.node(name, "Expand")
-        if expand is not None and equal_dims(around.dims(node.inputs[1 - place]), dims):
+        if expand is None:
+            continue
+        given, made, other, result = (
+            around.dims(one) for one in (expand.inputs[0], name, node.inputs[1 - place], node.outputs[0])
+        )
+        if matrices and not equal_dims(_last(given, matrices), _last(made, matrices)):
+            continue
+        if equal_dims(_without_last(other, matrices), _without_last(result, matrices)):
             inputs = list(node.inputs)
             inputs[place] = expand.inputs[0]
             return (Node(node.operator, tuple(inputs), node.outputs, node.attributes, node.name),)
     return None
+
+
+def _last(dims: Dims | None, count: int) -> Dims | None:
+    """The last of some dims; None where there are fewer."""
+    return None if dims is None or len(dims) < count else dims[len(dims) - count :]
+
+
+def _without_last(dims: Dims | None, count: int) -> Dims | None:
+    """The dims in front of them."""
+    return None if dims is None else dims[: len(dims) - count]
