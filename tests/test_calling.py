@@ -139,7 +139,7 @@ class TestResults:
         for given, named in (((), {second: y, first: x}), ((x,), {second: y}), ((x, y), {})):
             assert add(*given, **named).buffer.tobytes() == expected
         for given, named in (((x,), {first: y}), ((x, y), {second: y}), ((x,), {}), ((x,), {"z": y})):
-            with pytest.raises(rl.LayoutError, match="twice|takes|needs|none of"):
+            with pytest.raises(rl.LayoutError, match=r"twice|takes|needs|none of"):
                 add(*given, **named)
 
     def test_what_is_called_seldom_has_none(self):
