@@ -14,7 +14,7 @@ import relayout as rl
 from covering import share
 from fences import output_of
 from relayout.kernels.reduce import window
-from relayout.kernels.reduce.overlapping import _parts, form_of
+from relayout.kernels.reduce.overlapping import form_of, reciprocal
 from relayout.primitives import Pooling
 from test_values import LINUX, NEEDS, can_run, undefined
 
@@ -91,6 +91,16 @@ def test_rows_of_padding_count_where_there_is_one_row_of_results(
         np.testing.assert_array_equal(made(x).numpy().astype(float), rounded(made.reference(x), kind))
 
 
+@pytest.mark.parametrize("kind", EPSILON)
+@pytest.mark.parametrize("format", ["nhwc", "nchw"])
+def test_windows_astride_a_row_are_zero(kind: str, format: str) -> None:
+    """One window along an axis, with gaps, both of whose rows are padding."""
+    x = rl.tensor(np.ones((1, 16, 1, 40)), "abcd", kind).reorder(rl.MemoryDesc((1, 16, 1, 40), kind, format))
+    made = Pooling(x.desc, "average_include_padding", (2, 3), 1, (1, 1), (2, 1))
+    assert made.dst.dims[2] == 1
+    assert not made(x).numpy().astype(float).any()
+
+
 def test_nothing_outside_of_the_buffers_is_touched() -> None:
     """Windows that are larger than the picture, and rows of padding, too."""
     script = """
@@ -150,7 +160,7 @@ def test_which_windows_share() -> None:
 def test_two_parts_of_a_reciprocal_are_a_quotient() -> None:
     """Of all divisors that are used; the sum of both parts is near enough for one rounding."""
     for n in range(1, 257):
-        near, rest = map(Fraction, _parts(n))
+        near, rest = map(Fraction, reciprocal(n))
         assert near < Fraction(1, n)
         assert rest >= 0
         assert abs((near + rest) * n - 1) < Fraction(1, 2**44)

@@ -145,10 +145,14 @@ def _functions_of(post_ops: Sequence[PostOp]) -> tuple[Function, ...]:
 @locked
 def window_step(window: Window, source: str, target: str, size: int) -> Step:
     """The kernel of a window as a step."""
-    from relayout.kernels.reduce import pixels, pixels_in_lanes, separable, sliding
+    from relayout.kernels.reduce import pixels, pixels_in_lanes, separable, sliding, stacked
     from relayout.kernels.reduce.window import ENTRY, module
     from relayout.targets.machine import host
 
+    if stacked.suits(window, host()):
+        return kernel_step(
+            ("stacked", window), stacked.ENTRY, lambda m: stacked.module(window, m), source, target, size
+        )
     shared = separable.of_pairs(window)
     if shared is None or not (pixels.suits(shared, host()) or pixels_in_lanes.suits(shared, host())):
         shared = separable.of_window(window)

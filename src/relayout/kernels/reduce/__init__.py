@@ -16,6 +16,7 @@
 ``steps``             rows of results in steps, by tables: what ``nearest`` and both ``pixels`` share
 ``planes``            averages of bytes over pictures that are one piece of memory
 ``pictures``          the same in small windows: sums of columns slide over the picture in registers
+``stacked``           narrow pictures of bytes, bf16 and f16, several of them stacked as one long row
 ``sliding``           averages of bytes in small windows: sums of columns slide along a row in registers
 ``rounding``          averages of bytes, divided and rounded as integers
 ``linear``            linear resampling in f32, columns first, then rows

@@ -50,7 +50,7 @@ from relayout.targets.machine import LINE, Machine
 if TYPE_CHECKING:
     from relayout.kernels.reduce.window import Window
 
-__all__ = ["ZEROS", "Averages", "form_of", "zeros"]
+__all__ = ["ZEROS", "Averages", "form_of", "reciprocal", "zeros"]
 
 ZEROS = "zeros"  # what is read for rows of padding
 MOST_TAPS = 32  # which are written out
@@ -83,8 +83,8 @@ def form_of(window: Window, scheme: str, axes: Sequence[Axis], length: int, mach
         return ""
     first, last = x.inside
     rows = d.kernel * h.kernel
-    if d.out * h.out * x.out == 1:
-        return ""
+    if d.out * h.out * x.out == 1 or any(axis.out == 1 and not axis.is_filled for axis in (d, h)):
+        return ""  # no window that shares anything, or none that has elements
     small = rows * x.kernel <= MOST_TAPS and rows <= MOST_ROWS and x.dilation == 1
     if not small or last <= first or x.shared < 0:
         return ""
@@ -184,7 +184,7 @@ class Averages:
         numbers = [
             part[lane]
             for rows in range(1, most + 1)
-            for part in zip(*(_parts(rows * n) for n in taps), strict=True)
+            for part in zip(*(reciprocal(rows * n) for n in taps), strict=True)
             for lane in range(lanes)
         ]
         name = b.name("reciprocals")
@@ -339,10 +339,10 @@ class Averages:
         return b.real(b.shl(words, 16)), b.real(b.and_(words, -0x10000))
 
 
-def _parts(n: int) -> tuple[float, float]:
+def reciprocal(n: int) -> tuple[float, float]:
     """The largest f32 below 1 / n, and the one nearest to what is left.
 
-    >>> _parts(2)
+    >>> reciprocal(2)
     (0.4999999701976776, 2.9802322387695312e-08)
     """
     near = np.float32(1 / n)
