@@ -122,6 +122,8 @@ from relayout.records import dataclass, replace
 from relayout.targets.machine import Machine
 
 __all__ = [
+    "LINES",
+    "MISSING",
     "RECIPROCALS",
     "Steps",
     "arithmetic_type",
@@ -129,8 +131,10 @@ __all__ = [
     "convert",
     "deals",
     "flushed",
+    "follows_lines",
     "from_f32",
     "multiplies",
+    "on_lines",
     "rescale",
     "to_f32",
 ]
@@ -145,6 +149,11 @@ BF16_HOLDS: Final = (E4M3, E5M2, S8, U8, dtype("s4"), dtype("u4"))
 RECIPROCALS: Final = "dst_reciprocal_first", "dst_reciprocal_second"
 """Two numbers for each scale of the destination: in double they enclose its reciprocal, in float they are the
 digits of it."""
+
+LINES: Final = "line_slope", "line_slope_rest", "line_start", "line_start_rest"
+"""Numbers in f32 for each line on which bytes lie: see :mod:`relayout.reorder.lines`."""
+MISSING: Final = "line_missing"
+"""A number in f32, NaN if there is not a line for all bytes."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +206,46 @@ def multiplies(src: DType, dst: DType, steps: Steps) -> bool:
     if arithmetic_type(src, dst, steps) is DOUBLE:
         return dst.bits < 64
     return not dst.is_float and dst.bits <= 8
+
+
+def follows_lines(src: DType, dst: DType, steps: Steps) -> bool:
+    """Whether results of bytes are few numbers on a line, which f32 finds, where the steps are in f64.
+
+    >>> u8, f32, shift = dtype("u8"), dtype("f32"), Steps(src_shift=True)
+    >>> follows_lines(u8, f32, shift), follows_lines(f32, f32, shift), follows_lines(u8, f32, Steps())
+    (True, False, False)
+    """
+    narrow = src in (U8, S8) and dst in (F32, F16, BF16)
+    return narrow and arithmetic_type(src, dst, steps) is DOUBLE and not steps.beta
+
+
+def on_lines(
+    b: Builder,
+    value: Value,
+    src: DType,
+    dst: DType,
+    operands: Mapping[str, Value],
+    missing: Value,
+    others: Callable[[], Value],
+) -> Value:
+    """Write the conversion of bytes that lie on lines.
+
+    Parameters are those of :func:`convert`; and
+
+    Parameters
+    ----------
+    operands : mapping of str to Value
+        Vectors of f32: those of :data:`LINES`.
+    missing : Value
+        The number :data:`MISSING`.
+    others : callable
+        Writes the conversion step by step.
+    """
+    x, (slope, more, start, rest) = _to_float(b, value, src), (operands[name] for name in LINES)
+    y = b.fadd(b.fma(x, slope, start), b.fma(x, more, rest))
+    pairs = dst is BF16 and _pairs_up(b, y)
+    found = _bf16_in_pairs(b, y, False) if pairs else _from_float(b, y, dst)
+    return b.unless(b.fcmp("uno", missing, missing), found, others)
 
 
 def deals(machine: Machine, src: DType, dst: DType, steps: Steps) -> int:

@@ -49,8 +49,9 @@ ABSENT: Final = "-"
 Row = tuple[str, int, int, int, int]
 """Where kernels look for the values of one attribute.
 
-Its name; :data:`PLAIN`, or which of two bounds of the reciprocals it is; the first byte in the block of
-operands, and the byte behind the last one; how many values there are, the first ones again behind the last.
+Its name; :data:`PLAIN`, or which of two bounds of the reciprocals it is, or which of the numbers of lines;
+the first byte in the block of operands, and the byte behind the last one; how many values there are, the
+first ones again behind the last.
 """
 
 

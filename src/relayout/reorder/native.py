@@ -197,7 +197,9 @@ class Native:
         if self._found is None:
             from relayout.kernels.copy.problem import moves
 
-            self._found = moves(self.src, self.dst, self._shape)
+            machine, _ = self._target
+            lines = machine.is_avx2 and machine.fuses
+            self._found = moves(self.src, self.dst, self._shape, lines)
         if self._found is None:
             raise Infeasible
         return self._found

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from relayout.convert import arithmetic_types, convert
 from relayout.forking import locked
 from relayout.reorder.kept import PLAIN, Row
+from relayout.reorder.lines import lines
 from relayout.reorder.quotients import enclosing, reciprocals
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit", "packed", "rows_of"]
 
+LINE = "line"  # in place of the name of an attribute: what all of them make of bytes
 LARGEST_DIVISOR = {"f32": 2.0**100, "f64": 2.0**1000}
 """By the type of the arithmetic: whose reciprocals are neither lost nor subnormal."""
 
@@ -32,11 +34,15 @@ LARGEST_DIVISOR = {"f32": 2.0**100, "f64": 2.0**1000}
 @locked
 def rows_of(tables: Sequence[Table]) -> tuple[Row, ...]:
     """Where a kernel with these tables looks for values."""
-    from relayout.ir.conversions import RECIPROCALS
+    from relayout.ir.conversions import LINES, MISSING, RECIPROCALS
     from relayout.kernels.copy.problem import LANES
 
     rows: list[Row] = []
     for table in tables:
+        if table.name in (*LINES, MISSING):
+            number = (*LINES, MISSING).index(table.name)
+            rows.append((LINE, number, table.offset, table.end, table.entries + LANES))
+            continue
         bound = RECIPROCALS.index(table.name) if table.name in RECIPROCALS else PLAIN
         name = table.name if bound == PLAIN else "dst_scale"
         rows.append((name, bound, table.offset, table.end, table.entries + LANES))
@@ -46,7 +52,7 @@ def rows_of(tables: Sequence[Table]) -> tuple[Row, ...]:
 def fit(rows: Sequence[Row], attributes: Attributes, src: DType, dst: DType) -> bool:
     """Whether kernels can take these values: what they multiply by the reciprocals of must have some."""
     divisor = attributes.dst_scale
-    if divisor is None or all(bound == PLAIN for _, bound, *_ in rows):
+    if divisor is None or all(bound == PLAIN or name == LINE for name, bound, *_ in rows):
         return True
     size, most = (
         np.abs(divisor.values.astype(np.float64)),
@@ -60,8 +66,13 @@ def packed(rows: Sequence[Row], attributes: Attributes, src: DType, dst: DType) 
     arithmetic, scales = _types(attributes, src, dst)
     block = np.zeros(rows[-1][3], np.uint8)
     pair: tuple[NDArray[Any], NDArray[Any]] | None = None
+    found: list[NDArray[np.float32]] = []
     for name, bound, begin, end, count in rows:
         entries = block[begin:end].view(arithmetic.numpy)[:count]
+        if name == LINE:
+            found = found or _lines(attributes, src, dst, scales)
+            block[begin:end].view(np.float32)[:count] = np.resize(found[bound], count)
+            continue
         values = np.float64(attributes.beta) if name == "beta" else getattr(attributes, name).values
         if name in ("beta", "src_scale", "dst_scale"):
             values = convert(values, scales)
@@ -75,6 +86,16 @@ def packed(rows: Sequence[Row], attributes: Attributes, src: DType, dst: DType) 
 def _types(attributes: Attributes, src: DType, dst: DType) -> tuple[DType, DType]:
     """The type of the arithmetic, and that of scales."""
     return arithmetic_types(src, dst, accumulate=attributes.reads_destination, shifted=attributes.is_shifted)
+
+
+def _lines(attributes: Attributes, src: DType, dst: DType, scales: DType) -> list[NDArray[np.float32]]:
+    """The lines on which bytes lie."""
+    steps = {}
+    for name in ("src_zero_point", "src_scale", "src_shift", "dst_scale", "dst_zero_point"):
+        one = getattr(attributes, name)
+        if one is not None:
+            steps[name] = convert(one.values, scales) if name.endswith("scale") else one.values
+    return lines(src, dst, **steps)
 
 
 def _reciprocals(

@@ -10,14 +10,24 @@ in each table of operands. A turn of a loop moves all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from relayout.dtypes import DType
 from relayout.ir.builder import Builder, Function, Operand
-from relayout.ir.conversions import RECIPROCALS, Steps, arithmetic_type, convert, deals, rescale
-from relayout.ir.types import I8, I16, I64, PTR, Type, Value, integer, poison, vector
+from relayout.ir.conversions import (
+    LINES,
+    MISSING,
+    RECIPROCALS,
+    Steps,
+    arithmetic_type,
+    convert,
+    deals,
+    on_lines,
+    rescale,
+)
+from relayout.ir.types import FLOAT, I8, I16, I64, PTR, Type, Value, integer, poison, vector
 from relayout.kernels.copy.plan import Plan, width_of
 from relayout.kernels.copy.problem import Table
 from relayout.loops.nest import Loop
@@ -190,9 +200,10 @@ class Kernel:
 
     def entries(self, tables: tuple[Value, ...], index: Operand, loop: Loop) -> tuple[Value, ...]:
         """The entries so many turns of a loop further."""
+        along = (table for table in self._given if table.number is not None)
         return tuple(
-            self.b.gep(table, index, step * self.kind.bytes)
-            for table, step in zip(tables, loop.tables, strict=True)
+            self.b.gep(entry, index, step * self._kind(table).bytes)
+            for entry, step, table in zip(tables, loop.tables, along, strict=True)
         )
 
     # -- operands -------------------------------------------------------------------------------------------
@@ -206,7 +217,8 @@ class Kernel:
     @property
     def steps(self) -> Steps:
         """Which attributes take part."""
-        return Steps(**{table.name: True for table in self._given if table.name not in RECIPROCALS})
+        more = *RECIPROCALS, *LINES, MISSING
+        return Steps(**{table.name: True for table in self._given if table.name not in more})
 
     @property
     def _given(self) -> tuple[Table, ...]:
@@ -216,16 +228,36 @@ class Kernel:
         b, first = self.b, []
         for table in self._given:
             pointer = b.gep(ops, table.offset)
+            kind = self._kind(table)
             if table.number is None:
-                self._numbers[table.name] = b.load(self.kind, pointer, 4)
+                self._numbers[table.name] = b.load(kind, pointer, 4)
             else:
-                first.append(b.gep(pointer, self.nest.tables[table.number] * self.kind.bytes))
+                first.append(b.gep(pointer, self.nest.tables[table.number] * kind.bytes))
         return tuple(first)
 
     def operands(self, tables: tuple[Value, ...], lanes: Lanes, count: int) -> dict[str, Value]:
         """The operand vector of each attribute, for the elements in ``count`` lanes."""
-        given = (table for table in self._given if table is not self._divisor)
-        return {table.name: self._operand(table, tables, lanes, count) for table in given}
+        if self._lines:
+            return {table.name: self._operand(table, tables, lanes, count) for table in self._lines}
+        return self._step_by_step(tables, lanes, count)
+
+    def _step_by_step(self, tables: tuple[Value, ...], lanes: Lanes, count: int) -> dict[str, Value]:
+        """Those of all attributes, also where bytes lie on lines."""
+        given = (table for table in self._given if table.name not in (*LINES, MISSING))
+        return {
+            table.name: self._operand(table, tables, lanes, count)
+            for table in given
+            if table is not self._divisor
+        }
+
+    @property
+    def _lines(self) -> list[Table]:
+        """The tables of lines on which bytes lie: all that most vectors need."""
+        return [table for table in self._given if table.name in LINES]
+
+    def _kind(self, table: Table) -> Type:
+        """The type of an entry of a table."""
+        return FLOAT if table.name in (*LINES, MISSING) else self.kind
 
     @property
     def _divisor(self) -> Table | None:
@@ -241,7 +273,7 @@ class Kernel:
 
     def _gathered(self, table: Table, pointer: Value, entries: Sequence[int], count: int) -> Value:
         """Entries of a table; it goes on behind its end from its beginning (:class:`Table`)."""
-        b, kind, first = self.b, self.kind, entries[0]
+        b, kind, first = self.b, self._kind(table), entries[0]
         in_turn = range(first, first + count)
         if all(entry == first for entry in entries):
             return b.splat(b.load(kind, b.gep(pointer, first, kind.bytes), 4), count)
@@ -319,9 +351,22 @@ class Kernel:
         old = self._old(place.dst, count, what.dst) if what.accumulates else None
         if operands is None:
             operands = self.operands(place.tables, lanes, count)
+        if self._lines:
+            return self._on_lines(x, place, lanes, operands)
         table = self._divisor
         divisor = None if table is None else partial(self._operand, table, place.tables, lanes, count)
         return rescale(self.b, x, what.src, what.dst, self.steps, operands, old, divisor, dealt)
+
+    def _on_lines(self, x: Value, place: Place, lanes: Lanes, operands: Mapping[str, Value]) -> Value:
+        """Bytes converted by the lines that they lie on."""
+        what, b = self.what, self.b
+        assert what is not None
+
+        def others() -> Value:
+            given = self._step_by_step(place.tables, lanes, x.type.count)
+            return rescale(b, x, what.src, what.dst, self.steps, given)
+
+        return on_lines(b, x, what.src, what.dst, operands, self._numbers[MISSING], others)
 
     def _old(self, pointer: Value, count: int, dtype: DType) -> Value:
         if dtype.bits == 4:

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from relayout.dtypes import DType
-from relayout.ir.conversions import RECIPROCALS, Steps, multiplies
+from relayout.ir.conversions import LINES, MISSING, RECIPROCALS, Steps, follows_lines, multiplies
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
 from relayout.loops import nest as loops
@@ -96,7 +96,7 @@ class Conversion:
         return any(table.name == "beta" for table in self.tables)
 
     def __str__(self) -> str:
-        names = [table.name for table in self.tables if table.name not in RECIPROCALS]
+        names = [table.name for table in self.tables if table.name not in (*RECIPROCALS, *LINES, MISSING)]
         return f"{self.src} to {self.dst}{' with ' if names else ''}{', '.join(names)}"
 
 
@@ -154,7 +154,7 @@ def in_bytes(bits: int) -> str:
 
 
 def moves(
-    src: MemoryDesc, dst: MemoryDesc, shape: Sequence[tuple[str, int | None]] = ()
+    src: MemoryDesc, dst: MemoryDesc, shape: Sequence[tuple[str, int | None]] = (), lines: bool = False
 ) -> tuple[Move, ...] | None:
     """All nests of a reorder, or None where there would be too many.
 
@@ -164,6 +164,8 @@ def moves(
         Descriptors of equal dims.
     shape : sequence of (str, int or None)
         The attributes that take part, in the order of the formula, and the axis along which each has values.
+    lines : bool
+        Whether kernels find results of bytes on lines (:mod:`relayout.reorder.lines`).
 
     Examples
     --------
@@ -172,7 +174,7 @@ def moves(
     ...     print(simplified(move))
     u8 to f32 0->0: 2x(150528,602112)  3x(1,200704)  50176x(3,4)
     """
-    tables = _tables(src.dims, _with_reciprocals(shape, src.dtype, dst.dtype))
+    tables = _tables(src.dims, _with_more(shape, src.dtype, dst.dtype, lines))
     several = [table_along(src.dims, axis) for _, axis in tables if axis is not None]
     found = padded([src.layout, *several, dst.layout])
     if found is None:
@@ -196,14 +198,17 @@ def _zeros(nests: Sequence[Nest], bits: int) -> tuple[Move, ...]:
     return tuple(Move(nest.starts, nest.loops, nest.widths) for nest in scaled)
 
 
-def _with_reciprocals(
-    shape: Sequence[tuple[str, int | None]], src: DType, dst: DType
+def _with_more(
+    shape: Sequence[tuple[str, int | None]], src: DType, dst: DType, lines: bool
 ) -> list[tuple[str, int | None]]:
-    """The attributes, and what a kernel may multiply by in place of dividing by dst_scale.
+    """The attributes, and what a kernel may compute with in place of all, or of dividing by dst_scale.
 
-    See :func:`relayout.ir.conversions.rescaled`.
+    See :func:`relayout.ir.conversions.on_lines` and :func:`~relayout.ir.conversions.rescale`.
     """
     axes = dict(shape)
+    along = {axis for axis in axes.values() if axis is not None}
+    if lines and len(along) < 2 and follows_lines(src, dst, Steps(**dict.fromkeys(axes, True))):
+        return [*shape, *((name, next(iter(along), None)) for name in LINES), (MISSING, None)]
     if "dst_scale" not in axes or not multiplies(src, dst, Steps(**dict.fromkeys(axes, True))):
         return list(shape)
     return [*shape, *((name, axes["dst_scale"]) for name in RECIPROCALS)]

@@ -1,0 +1,122 @@
+"""Bytes on lines: normalised pictures in three instructions of f32, to the bits of the definition."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import relayout as rl
+from elementwise import machine_code
+from relayout.convert import rescale
+from relayout.reorder import lines as of
+from relayout.reorder.reference import reorder_by_definition
+from strategies import examples
+from test_values import can_run
+
+machine_ = importlib.import_module("relayout.targets.machine")
+native_ = importlib.import_module("relayout.reorder.native")
+
+MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+runs_code = pytest.mark.skipif(not (machine_code() and can_run("x86-64-v3")), reason="this host has no AVX2")
+numbers = st.floats(1e-4, 300, allow_subnormal=False) | st.sampled_from((1.0, 1 / 255, 0.5, 255.0))
+
+
+@st.composite
+def steps(draw: Any, channels: int) -> dict[str, Any]:
+    """A shift, and perhaps others: numbers, or one for each channel."""
+
+    def some(values: Any) -> Any:
+        if draw(st.booleans()):
+            return draw(values)
+        return np.array(draw(st.lists(values, min_size=channels, max_size=channels)))
+
+    found = {"src_shift": some(numbers | st.floats(-300, -1e-3))}
+    if draw(st.booleans()):
+        found["src_scale"] = some(numbers)
+    if draw(st.booleans()):
+        found["dst_scale"] = some(numbers)
+    if draw(st.integers(0, 3)) == 0:
+        found["src_zero_point"] = some(st.integers(-5, 130))
+    return found
+
+
+@examples(100)
+@given(steps(3), st.sampled_from(("u8", "s8")), st.sampled_from(("f32", "bf16", "f16")))
+def test_lines_are_the_definition_or_missing(found: dict[str, Any], kind: str, result: str) -> None:
+    src, dst = rl.dtype(kind), rl.dtype(result)
+    for name in ("src_scale", "dst_scale"):
+        if name in found:
+            found[name] = np.float32(found[name])
+    slope, more, start, rest, missing = of.lines(src, dst, **found)
+    if np.isnan(missing[0]):
+        return
+    x = np.arange(*of.BYTES[kind])
+    p = (x * slope.astype(np.float64)[:, None] + start[:, None]).astype(np.float32)
+    t = (x.astype(np.longdouble) * more[:, None] + rest[:, None]).astype(np.float32)
+    given = {name: np.reshape(np.asarray(value), (-1, 1)) for name, value in found.items()}
+    wanted = rescale(np.broadcast_to(x.astype(src.numpy), p.shape), src, dst, **given)
+    made = rl.convert.convert(p + t, dst)
+    np.testing.assert_array_equal(made.view(f"u{dst.numpy.itemsize}"), wanted.view(f"u{dst.numpy.itemsize}"))
+
+
+def test_most_pictures_have_lines() -> None:
+    random, there = np.random.default_rng(0), 0
+    for _ in range(100):
+        made = of.lines(
+            rl.dtype("u8"),
+            rl.dtype("f32"),
+            src_scale=np.float32(1 / 255),
+            src_shift=random.uniform(0.3, 0.7, 3),
+            dst_scale=random.uniform(0.1, 0.4, 3).astype(np.float32),
+        )
+        there += not np.isnan(made[-1][0])
+    assert there > 95
+    for kind in ("f32", "bf16", "f16"):
+        made = of.lines(
+            rl.dtype("u8"),
+            rl.dtype(kind),
+            src_scale=np.float32(1 / 255),
+            src_shift=MEAN,
+            dst_scale=np.float32(STD),
+        )
+        assert made[-1][0] == 0
+
+
+@st.composite
+def pictures(draw: Any) -> tuple[rl.Tensor, rl.MemoryDesc, dict[str, Any]]:
+    """All bytes, in any two formats, and attributes."""
+    channels = draw(st.sampled_from((1, 2, 3, 4, 8, 20)))
+    dims = (
+        draw(st.integers(1, 2)),
+        channels,
+        draw(st.integers(1, 9)),
+        draw(st.sampled_from((1, 7, 16, 33, 70))),
+    )
+    kind, result = draw(st.sampled_from(("u8", "s8"))), draw(st.sampled_from(("f32", "bf16", "f16")))
+    formats = st.sampled_from(("nchw", "nhwc", "nChw8c", "nChw16c", "NCHW4"))
+    low, high = of.BYTES[kind]
+    data = np.random.default_rng(draw(st.integers(0, 99))).integers(low, high, dims)
+    x = rl.tensor(data, "abcd", kind).reorder(rl.MemoryDesc(dims, kind, draw(formats)))
+    axes = {name: (value, 1) if np.ndim(value) else value for name, value in draw(steps(channels)).items()}
+    return x, rl.MemoryDesc(dims, result, draw(formats)), axes
+
+
+@runs_code
+@examples(80)
+@given(pictures(), st.booleans())
+def test_kernels_have_the_bits_of_the_definition(drawn: Any, missing: bool) -> None:
+    x, desc, attributes = drawn
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine_, "host", lambda: machine_.machine("x86-64-v3"))
+        if missing:
+            patch.setattr(of, "NUDGES", [])
+        found = rl.reorder(x, desc, **attributes)
+        plan = rl.Reorder(x.desc, desc, **attributes)
+    wanted = np.zeros(desc.nbytes, np.uint8)
+    reorder_by_definition(x.desc, x.buffer.view(np.uint8), desc, wanted, plan.attributes)
+    np.testing.assert_array_equal(found.buffer.view(np.uint8), wanted)
