@@ -156,6 +156,13 @@ def test_which_windows_are_taken(kind: str, format: str, size: int, algorithm: s
         assert not stacked.suits(made, machine_.machine(cpu, triple))
 
 
+@runs_code
+def test_narrow_pictures_are_not_reordered() -> None:
+    """A window as wide as the picture has all taps once: no reason to make lanes of channels."""
+    src = rl.MemoryDesc((1, 64, 7, 7), "u8", "nchw")
+    assert Pooling(src, "max", 7, 1, 3).implementation == "machine code: 32 lanes"
+
+
 @pytest.mark.parametrize(
     "how",
     [

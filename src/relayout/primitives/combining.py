@@ -73,7 +73,7 @@ def _pooled(made: Pooling, dst: MemoryDesc, functions: Functions) -> Program | N
     last = CHANNELS_LAST[len(src.dims)]
     far = MemoryDesc(src.dims, src.dtype, last), MemoryDesc(dst.dims, dst.dtype, last)
     ways = [(src, dst), (src, near), far]
-    return by_way_of(ways, plan, window_step)
+    return by_way_of(ways, plan, window_step, _lanes)
 
 
 def reduction(made: Reduction) -> Program | None:
@@ -140,6 +140,14 @@ def _functions_of(post_ops: Sequence[PostOp]) -> tuple[Function, ...]:
             break
         found.append(op)
     return tuple(found)
+
+
+def _lanes(window: Window) -> int:
+    """How many lanes do something in a pooling."""
+    from relayout.kernels.reduce import stacked
+    from relayout.targets.machine import host
+
+    return stacked.lanes(window, host()) or window.lanes(host())
 
 
 @locked
@@ -226,11 +234,12 @@ def by_way_of(
     ways: Sequence[tuple[MemoryDesc, MemoryDesc]],
     plan: Callable[[MemoryDesc, MemoryDesc], Any],
     step_of: Callable[[Any, str, str, int], Step],
+    lanes_of: Callable[[Any], int] | None = None,
 ) -> Program | None:
     """The program of the first way, from a source to a destination, that uses lanes well.
 
     The first of all is that without reorders. A later one must use twice as many as an earlier one, since it
-    needs reorders around it.
+    needs reorders around it. How many it uses a plan says, unless there is ``lanes_of``.
     """
     from relayout.targets.machine import host
 
@@ -240,8 +249,11 @@ def by_way_of(
         if best is not None and best[0] > 1 and source is not src:
             break
         found = plan(source, target)
-        if found is not None and (best is None or found.lanes(host()) > 2 * best[0]):
-            best = found.lanes(host()), found, source, target
+        if found is None:
+            continue
+        lanes = lanes_of(found) if lanes_of else found.lanes(host())
+        if best is None or lanes > 2 * best[0]:
+            best = lanes, found, source, target
     if best is None:
         return None
     lanes, found, source, target = best

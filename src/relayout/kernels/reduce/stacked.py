@@ -32,7 +32,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +50,7 @@ from relayout.loops.nest import Nest
 from relayout.ops.reductions import REDUCTIONS
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["ENTRY", "module", "suits"]
+__all__ = ["ENTRY", "lanes", "module", "suits"]
 
 ENTRY = "stacked"
 MOST_TAPS = 7  # of a window along an axis
@@ -82,6 +81,11 @@ def suits(window: Window, machine: Machine) -> bool:
             return False
     kind = _kind(window)
     return bool(kind) and all(_Stack(window, block, kind, machine).suits for block in window.blocks)
+
+
+def lanes(window: Window, machine: Machine) -> int:
+    """How many lanes do something; 0 where there is no such kernel."""
+    return _Stack(window, window.blocks[0], _kind(window), machine).lanes if suits(window, machine) else 0
 
 
 def _kind(window: Window) -> str:
@@ -151,20 +155,24 @@ class _Stack:
             return False
         if self.kind == "largest":
             return self.row <= MOST_ROW and row % REGISTER > 0
-        return row < REGISTER and (self.is_divided_alike or all(map(nearest, {*self.divisors.tolist()})))
+        return row < REGISTER and (self.is_divided_alike or all(map(nearest, self.numbers)))
 
     @cached_property
     def divisors(self) -> NDArray[np.int64]:
-        """By what the sums of a picture are divided."""
-        if self.window.divisor == "window":
-            return np.full(1, self.window.most_taps)
-        counts = product(self.y.counts, self.x.counts)
-        return np.repeat([rows * columns for rows, columns in counts], self.each)
+        """By what the sums of a picture are divided, one by one: only where there are several numbers."""
+        return np.repeat(np.outer(self.y.counts, self.x.counts), self.each)
 
     @property
     def is_divided_alike(self) -> bool:
         """Whether all sums are divided by the same number."""
-        return len({*self.divisors.tolist()}) == 1
+        return len(self.numbers) == 1
+
+    @cached_property
+    def numbers(self) -> set[int]:
+        """The different ones among the divisors."""
+        if self.window.divisor == "window":
+            return {self.window.most_taps}
+        return {rows * columns for rows in {*self.y.counts} for columns in {*self.x.counts}}
 
     def inside(self, offset: int) -> NDArray[np.bool_]:
         """For each element of a picture whether that so many places further is one of its row."""
@@ -402,7 +410,7 @@ class _Block:
         count = stack.lanes // 2
         n, kind = self._combined(columns, place, count), vector(count, I16)
         if stack.is_divided_alike:
-            d = int(stack.divisors[0])
+            [d] = stack.numbers
             n, by = b.add(n, 128 * d) if self.window.src.is_signed else n, nearest(d)
             if by is not None:
                 return rounded(b, n, constant(kind, by.down), constant(kind, by.up))
@@ -419,7 +427,8 @@ class _Block:
         b, stack = self.b, self.stack
         kind = vector(stack.lanes, FLOAT)
         if stack.is_divided_alike:
-            near, rest = reciprocal(int(stack.divisors[0]))
+            [d] = stack.numbers
+            near, rest = reciprocal(d)
             return constant(kind, near), constant(kind, rest)
         near_, rest_ = (b.load(kind, b.gep(self._at(name), place, 4), 4) for name in ("near", "rest"))
         return near_, rest_
