@@ -177,6 +177,13 @@ def test_matrices_that_are_repeated_for_a_product() -> None:
     assert [data.shape for data in made.constants.values()] == [(32, 60)]
     b = Building((5, 3, 8), (1, 4, 3))
     assert_becomes(b.graph(b("MatMul", b("Expand", "x1", [5, 4, 3]), "x0")), "MatMul")
+    b = Building((10, 3, 32))  # seen as ten matrices, all of them the same
+    repeated = b("Expand", b.random(1, 32, 60), [5, 2, 32, 60])
+    made = assert_becomes(b.graph(b("MatMul", "x0", b("Reshape", repeated, [10, 32, 60]))), "MatMul")
+    assert [data.shape for data in made.constants.values()] == [(1, 32, 60)]
+    b = Building((10, 3, 8), (2, 8, 6))  # as ten matrices, of which there are two kinds
+    repeated = b("Reshape", b("Expand", "x1", [5, 2, 8, 6]), [10, 8, 6])
+    assert_becomes(b.graph(b("MatMul", "x0", repeated)), "Expand", "Reshape", "MatMul")
     b = Building((3, 8), (1, 8, 6))  # the repetition is that of the result
     assert_becomes(b.graph(b("MatMul", "x0", b("Expand", "x1", [5, 8, 6]))), "Expand", "MatMul")
     b = Building((5, 3, 8), (1, 6))  # a row that becomes a matrix

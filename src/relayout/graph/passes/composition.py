@@ -128,25 +128,41 @@ def _expanded(node: Node, around: Around) -> tuple[Node, ...] | None:
     """Read what is expanded, where the other operand has the dims of the result already.
 
     A matrix product broadcasts all axes but the last two, which are those of its matrices: PyTorch repeats
-    weights so for a source of three axes whose rows don't lie as one.
+    weights so for a source of three axes and more whose rows don't lie as one.
     """
     if node.operator not in (*BROADCASTING, "MatMul"):
         return None
     matrices = 2 * (node.operator == "MatMul")
+    result = _without_last(around.dims(node.outputs[0]), matrices)
     for place, name in enumerate(node.inputs):
-        expand = around.node(name, "Expand")
-        if expand is None:
-            continue
-        given, made, other, result = (
-            around.dims(one) for one in (expand.inputs[0], name, node.inputs[1 - place], node.outputs[0])
-        )
-        if matrices and not equal_dims(_last(given, matrices), _last(made, matrices)):
-            continue
-        if equal_dims(_without_last(other, matrices), _without_last(result, matrices)):
+        source = _repeated(name, matrices, around)
+        other = _without_last(around.dims(node.inputs[1 - place]), matrices)
+        if source is not None and equal_dims(other, result):
             inputs = list(node.inputs)
-            inputs[place] = expand.inputs[0]
+            inputs[place] = source
             return (Node(node.operator, tuple(inputs), node.outputs, node.attributes, node.name),)
     return None
+
+
+def _repeated(name: str, matrices: int, around: Around) -> str | None:
+    """What a value repeats, but not along its last axes, those of matrices; None where it does not.
+
+    A matrix that is repeated along several axes may be seen as so many matrices side by side.
+    """
+    expand, view = around.node(name, "Expand"), None
+    if expand is None and matrices and (view := around.node(name, "Reshape")) is not None:
+        expand = around.node(view.inputs[0], "Expand")
+    if expand is None:
+        return None
+    source = expand.inputs[0]
+    given, made = around.dims(source), around.dims(name)
+    if matrices and not equal_dims(_last(given, matrices), _last(made, matrices)):
+        return None
+    if view is not None and given is not None and made is not None:
+        alone = set(given[: len(given) - matrices]) <= {1}
+        if not alone or len(given) > len(made):
+            return None
+    return source
 
 
 def _last(dims: Dims | None, count: int) -> Dims | None:
