@@ -180,6 +180,28 @@ def test_all_of_a_network_is_one_part(name: str) -> None:
     assert "1 part taken" in str(report)
 
 
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("kind", ["causal", "added", "padding", "both", "everything"])
+def test_layers_of_encoders_with_masks(kind: str, first: bool) -> None:
+    """Without gradients PyTorch calls one operator for a layer; its masks hide, whatever they are made of."""
+    causal = torch.triu(torch.ones(7, 7, dtype=torch.bool), 1)
+    padding = torch.arange(7) > torch.tensor([[6], [3]])
+    masks = {
+        "causal": {"src_mask": causal},
+        "added": {"src_mask": torch.zeros(7, 7).masked_fill(causal, -float("inf"))},
+        "padding": {"src_key_padding_mask": padding},
+        "both": {"src_mask": causal, "src_key_padding_mask": padding},
+        "everything": {"src_key_padding_mask": padding | torch.tensor([[False], [True]])},
+    }[kind]
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, norm_first=first)
+    model, x = layer.eval().requires_grad_(False), image(2, 7, 32)
+    expected = model(x, **masks)
+    assert bool(expected.isnan().any()) == (kind == "everything")
+    compiled = torch.compile(model, backend=(backend := compiling.Backend()))
+    torch.testing.assert_close(compiled(x, **masks), expected, equal_nan=True)
+    assert backend.report.left == {}
+
+
 @pytest.mark.parametrize("batch", [2, 3])
 def test_attention_repeats_no_weights(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its tokens come first within, so that the rows of several images don't lie as one."""

@@ -2,7 +2,8 @@
 
 PyTorch's own table of core ATen does most. Random numbers stay whole, and so are those of eager PyTorch. Two
 operators that PyTorch's modules call without gradients, attention and the layer of an encoder, have no
-rule there. Those here are what the modules compute with gradients, without masks; with one they stay whole.
+rule there. Those here are what the modules compute with gradients, but for rows of which a mask hides
+everything: these are NaN, as the operators have it.
 
 A result has the strides that its trace tells. Of some operators the trace tells other strides than the kernel
 writes: ``roll`` and ``channel_shuffle`` keep channels-last there, and a batch normalisation the order of axes
@@ -14,6 +15,7 @@ made of, refuses them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, Final
@@ -110,15 +112,34 @@ def _attention(
     proj_weight: Any, proj_bias: Any, mask: Any = None, need_weights: bool = True,
     average_attn_weights: bool = True, mask_type: int | None = None,
 ) -> Any:  # fmt: skip
-    if mask is not None or need_weights:
+    hidden = None if mask is None else _hidden(mask, mask_type)
+    if need_weights or (mask is not None and hidden is None):
         return NotImplemented
     weights, biases = qkv_weight.chunk(3), qkv_bias.chunk(3)
     heads = [
         F.linear(one, weight, bias).unflatten(-1, (num_head, embed_dim // num_head)).transpose(1, 2)
         for one, weight, bias in zip((query, key, value), weights, biases, strict=True)
     ]
-    made = F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
-    return F.linear(made, proj_weight, proj_bias), query.new_empty(0)
+    if hidden is None:
+        made = F.scaled_dot_product_attention(*heads)
+    else:  # which would give zeros where everything is hidden
+        q, k, v = heads
+        scores = q @ k.transpose(2, 3) / math.sqrt(embed_dim // num_head)
+        made = scores.masked_fill(hidden, -math.inf).softmax(-1) @ v
+    return F.linear(made.transpose(1, 2).flatten(2), proj_weight, proj_bias), query.new_empty(0)
+
+
+def _hidden(mask: Any, mask_type: int | None) -> Any:
+    """A mask of one of PyTorch's types, for images, heads, queries and keys: True hides. None: of no type.
+
+    It hides what it is not 0 for, also where it is made of numbers that would be added.
+    """
+    hidden = mask.to(torch.bool)
+    if mask.dim() == 2 and mask_type == 0:
+        return hidden[None, None]
+    if mask.dim() == 2 and mask_type == 1:
+        return hidden[:, None, None]
+    return hidden if mask.dim() == 4 and mask_type == 2 else None
 
 
 def _encoder_layer(
@@ -127,12 +148,13 @@ def _encoder_layer(
     norm_weight_2: Any, norm_bias_2: Any, ffn_weight_1: Any, ffn_bias_1: Any, ffn_weight_2: Any,
     ffn_bias_2: Any, mask: Any = None, mask_type: int | None = None,
 ) -> Any:  # fmt: skip
-    if mask is not None:
+    if mask is not None and _hidden(mask, mask_type) is None:
         return NotImplemented
 
     def attended(x: Any) -> Any:
         packed = qkv_weight, qkv_bias, proj_weight, proj_bias
-        return _attention(x, x, x, embed_dim, num_heads, *packed, need_weights=False)[0]
+        how = {"mask": mask, "need_weights": False, "mask_type": mask_type}
+        return _attention(x, x, x, embed_dim, num_heads, *packed, **how)[0]
 
     def fed(x: Any) -> Any:
         inner = F.linear(x, ffn_weight_1, ffn_bias_1)
