@@ -190,6 +190,19 @@ def test_matrices_that_are_repeated_for_a_product() -> None:
     assert_becomes(b.graph(b("MatMul", "x0", b("Expand", "x1", [5, 8, 6]))), "Expand", "MatMul")
 
 
+def test_masks_are_not_repeated() -> None:
+    """As PyTorch hands one mask to all images and heads: added, or true where it hides."""
+    b = Building((2, 3, 40, 40))
+    hidden = np.triu(np.ones((1, 1, 40, 40), bool), 1)
+    mask = b("Expand", np.where(hidden, np.float32(-np.inf), np.float32(0)), [2, 3, 40, 40])
+    scores = b("Where", b("Cast", mask, to=9), -np.inf, "x0")
+    made = assert_becomes(b.graph(b("Softmax", scores, axis=-1)), "Where", "Softmax")
+    assert sorted(data.shape for data in made.constants.values()) == [(), (1, 1, 40, 40)]
+    b = Building((3, 4), (4,))  # a condition that decides about the dims
+    graph = b.graph(b("Where", b("Cast", b("Expand", "x1", [2, 3, 4]), to=9), "x0", 0.0))
+    assert_becomes(graph, "Cast", "Expand", "Where")
+
+
 def test_large_constants_are_repeated_where_nobody_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
     b = Building((5, 3, 80))
     x, w = b("Expand", b.random(80, 700), [5, 80, 700]), b("Expand", b.random(1, 3, 1), [5, 3, 90000])

@@ -2,7 +2,8 @@
 
 Transposes one behind the other are one; a Transpose that only moves axes of one element is a Reshape.
 Reshape, Flatten, Squeeze and Unsqueeze one behind the other are one Reshape. A Concat of Concats along one
-axis is one. Expand is not needed before an operator that broadcasts anyway.
+axis is one. Expand is not needed before an operator that broadcasts anyway, nor before one that does the same
+to every element, which has less to do then.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ __all__ = ["RESHAPES", "composed", "reshaped"]
 RESHAPES: Final = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 """Operators that keep the elements in their order."""
 
-BROADCASTING: Final = ("Add", "Sub", "Mul", "Div", "Pow", "Equal", "Greater", "Less", "And", "Or", "Xor")
+BROADCASTING: Final = (
+    *("Add", "Sub", "Mul", "Div", "Pow", "Equal", "Greater", "Less", "And", "Or", "Xor", "Where"),
+)
+ALIKE: Final = ("Cast", "Not")
+"""Operators that make masks, of which PyTorch repeats some first; each element is treated alike."""
 
 
 def composed(graph: Graph) -> Graph:
@@ -34,7 +39,9 @@ def composed(graph: Graph) -> Graph:
     y = Transpose(x, perm=(1, 2, 0))
     -> y
     """
-    return rewritten(graph, _transposes, _moved_ones, _reshapes, _known_shape, _concats, _expanded)
+    return rewritten(
+        graph, _transposes, _moved_ones, _reshapes, _known_shape, _concats, _expanded, _expanded_later
+    )
 
 
 def reshaped(source: str, target: str, dims: Dims | None, node: Node, around: Around) -> Node | None:
@@ -134,14 +141,26 @@ def _expanded(node: Node, around: Around) -> tuple[Node, ...] | None:
         return None
     matrices = 2 * (node.operator == "MatMul")
     result = _without_last(around.dims(node.outputs[0]), matrices)
+    whole = [equal_dims(_without_last(around.dims(name), matrices), result) for name in node.inputs]
     for place, name in enumerate(node.inputs):
         source = _repeated(name, matrices, around)
-        other = _without_last(around.dims(node.inputs[1 - place]), matrices)
-        if source is not None and equal_dims(other, result):
+        if source is not None and any(whole[:place] + whole[place + 1 :]):
             inputs = list(node.inputs)
             inputs[place] = source
             return (Node(node.operator, tuple(inputs), node.outputs, node.attributes, node.name),)
     return None
+
+
+def _expanded_later(node: Node, around: Around) -> tuple[Node, ...] | None:
+    """Do the same to every element before it is repeated."""
+    expand = around.node(node.inputs[0], "Expand") if node.operator in ALIKE else None
+    if expand is None:
+        return None
+    few = around.fresh(node.outputs[0])
+    return (
+        Node(node.operator, (expand.inputs[0],), (few,), node.attributes, node.name),
+        Node("Expand", (few, expand.inputs[1]), node.outputs, expand.attributes, expand.name),
+    )
 
 
 def _repeated(name: str, matrices: int, around: Around) -> str | None:
