@@ -881,6 +881,8 @@ def reach(ladder: Sequence[Digit], room: int, sign: int) -> int:
     The farthest number below ``room`` agrees with ``room - 1`` in its upper digits, has one digit less, and
     is free below that.
     """
+    if len(ladder) == 1 and ladder[0].weight == 1 and room <= ladder[0].extent:  # most of them
+        return max(0, sign * ladder[0].stride * (room - 1))
     best = taken = 0
     free = [0] * (len(ladder) + 1)
     for k in range(len(ladder) - 1, -1, -1):
