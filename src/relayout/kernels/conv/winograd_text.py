@@ -186,7 +186,7 @@ class WinogradModule(Module):
         empty = f.splat(f.trunc(f["zero"], I16), CHANNELS)
         shift = f.mul(empty, self.how.TIMES**2)
 
-        def tile(span: Span, number: Value, first: int) -> None:
+        def tile(span: Span, number: Value, first: Value) -> None:
             at = f.add(f.mul(f.add(number, span.start), OUT * plan.stride), -g.padding[2])
             found = []
             for k in range(plan.reach):
@@ -200,15 +200,14 @@ class WinogradModule(Module):
             rows = _both_ways(f, self.how.pixels, found)
             for i, j in product(self.how.PLAIN, repeat=2) if plan.zeros.src else ():  # elsewhere it cancels
                 rows[i][j] = f.sub(rows[i][j], shift)
-            to = f.gep(f.gep(f["to"], first * ELEMENT), f.add(number, span.start), g.inputs * ELEMENT)
+            to = f.gep(f.gep(f["to"], first, ELEMENT), f.add(number, span.start), g.inputs * ELEMENT)
             for k, x in enumerate(chain.from_iterable(rows)):
                 assert x.type == words
                 f.store(x, f.gep(to, k * plan.source_matrix), words.bytes)
 
         def tiles(span: Span) -> None:
             def turn(number: Value) -> None:
-                for first in range(0, plan.abreast, CHANNELS):
-                    tile(span, number, first)
+                f.loop(0, plan.abreast, CHANNELS, lambda first: tile(span, number, first))
 
             f.loop(0, span.tiles, 1, turn)
 
