@@ -11,6 +11,7 @@
 ``native``       the kernels of one problem, compiled; nearly every pair of layouts has them
 ``operands``     the values of attributes as kernels read them
 ``quotients``    the two numbers by which kernels divide
+``lines``        the four numbers by which bytes are shifted and scaled
 ``kept``         on disk what calling the kernels of a problem takes, so that nothing is planned again
 ``choice``       which kernels are taken: those that were measured to be fastest, or the estimate
 ``tuning``       the contest among schedules that a problem's first calls hold
