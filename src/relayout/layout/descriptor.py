@@ -134,7 +134,7 @@ class MemoryDesc:
     'aBcd8b'
     """
 
-    __slots__ = ("_blocking", "_hash", "_identity", "_kind", "dims", "dtype", "layout")
+    __slots__ = ("_blocking", "_hash", "_identity", "_kind", "_nbytes", "_required", "dims", "dtype", "layout")
 
     dims: tuple[int, ...]
     dtype: DType
@@ -143,6 +143,8 @@ class MemoryDesc:
     _hash: int | None
     _identity: tuple[Any, ...] | None
     _blocking: tuple[tuple[int, ...], tuple[tuple[int, int], ...]] | bool | None
+    _nbytes: int | None  # found when they are asked for, and kept: each call asks for those of its results
+    _required: int | None
 
     def __new__(
         cls,
@@ -206,6 +208,8 @@ class MemoryDesc:
         put(self, "layout", layout)
         put(self, "_kind", kind)
         put(self, "_blocking", None)
+        put(self, "_nbytes", None)
+        put(self, "_required", None)
         put(self, "_hash", None)
         put(self, "_identity", None)
         return self
@@ -271,6 +275,11 @@ class MemoryDesc:
         >>> MemoryDesc((2, 3), "f32", strides=(10, 1)).nbytes  # 2 rows of 10
         80
         """
+        if self._nbytes is None:
+            object.__setattr__(self, "_nbytes", self._as_onednn_counts())
+        return cast(int, self._nbytes)
+
+    def _as_onednn_counts(self) -> int:
         if self.layout is None or 0 in self.dims:
             return 0
         known = self._blocked()
@@ -299,6 +308,11 @@ class MemoryDesc:
         >>> MemoryDesc((2, 3), "f32", strides=(10, 1)).required_bytes  # the second row ends after 3
         52
         """
+        if self._required is None:
+            object.__setattr__(self, "_required", self._reached())
+        return cast(int, self._required)
+
+    def _reached(self) -> int:
         if self.layout is None or 0 in self.dims:
             return 0
         low, high = self.layout.bounds()
