@@ -134,7 +134,17 @@ class MemoryDesc:
     'aBcd8b'
     """
 
-    __slots__ = ("_blocking", "_hash", "_identity", "_kind", "_nbytes", "_required", "dims", "dtype", "layout")
+    __slots__ = (
+        "_blocking",
+        "_hash",
+        "_identity",
+        "_kind",
+        "_nbytes",
+        "_required",
+        "dims",
+        "dtype",
+        "layout",
+    )
 
     dims: tuple[int, ...]
     dtype: DType

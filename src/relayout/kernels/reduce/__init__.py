@@ -25,6 +25,7 @@
 ``linear_pixels``     along the rows where neighbours are pixels: columns are permuted to where results lie
 ``bands``             spatial axes as sparse matrices: resampling, gradients of pooling and resampling
 ``rows``              rows that are gone over several times, and where the lanes of vectors come from
+``rows_text``         how vectors go through them, and how lanes are combined
 ``softmax``           softmax and its logarithm
 ``normalization``     layer, RMS, group and instance normalisation
 ``gradients``         gradients of softmax and of normalisations

@@ -24,7 +24,8 @@ from relayout.ir import math as functions
 from relayout.ir.kernel import operands, streaming
 from relayout.ir.lanes import Lanes, lanes_of
 from relayout.ir.types import Value
-from relayout.kernels.reduce.rows import LEVEL, Lines, Rows, Values, Visit, lines, rows
+from relayout.kernels.reduce.rows import LEVEL, Rows, rows
+from relayout.kernels.reduce.rows_text import Lines, Values, Visit, lines
 from relayout.kernels.reduce.space import contiguous
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout

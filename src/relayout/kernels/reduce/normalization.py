@@ -36,7 +36,8 @@ from relayout.ir.conversions import flushed
 from relayout.ir.kernel import operands, streaming
 from relayout.ir.lanes import Lanes, lanes_of
 from relayout.ir.types import I8, I64, Value
-from relayout.kernels.reduce.rows import LEVEL, Lines, Rows, Values, Visit, lines, rows
+from relayout.kernels.reduce.rows import LEVEL, Rows, rows
+from relayout.kernels.reduce.rows_text import Lines, Values, Visit, lines
 from relayout.kernels.reduce.space import contiguous
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout

@@ -73,7 +73,8 @@ from relayout.ir.kernel import kernel
 from relayout.ir.lanes import Lanes, lanes_of
 from relayout.ir.types import FLOAT, I16, I32, Type, Value, constant, vector
 from relayout.ir.vectors import halves
-from relayout.kernels.reduce.rows import Lines, Rows, Values, Visit, lines, rows
+from relayout.kernels.reduce.rows import Rows, rows
+from relayout.kernels.reduce.rows_text import Lines, Values, Visit, lines
 from relayout.layout.descriptor import MemoryDesc
 from relayout.records import dataclass
 from relayout.targets.machine import LINE, Machine

@@ -27,7 +27,7 @@ from relayout.layout.layout import Layout
 from relayout.loops.nest import Loop, Nest, coalesce, order, run_inside
 from relayout.loops.refine import Group, nests, refine
 
-__all__ = ["Cover", "contiguous", "cover", "last_axes", "spaces"]
+__all__ = ["Cover", "contiguous", "cover", "last_axes", "neighbours", "spaces"]
 
 MOST = 16  # nests; each has code of its own
 
@@ -106,6 +106,12 @@ def contiguous(nest: Nest) -> Loop | None:
     """
     ends = nest.widths[0], nest.widths[-1]
     return next((loop for loop in nest.loops if (loop.steps[0], loop.steps[-1]) == ends), None)
+
+
+def neighbours(nest: Nest) -> int:
+    """How many elements lie side by side: those of the contiguous loop, or each by itself."""
+    run = contiguous(nest)
+    return run.extent if run else 1
 
 
 class Cover(NamedTuple):

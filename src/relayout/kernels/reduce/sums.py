@@ -29,7 +29,8 @@ from relayout.ir.kernel import kernel, operands
 from relayout.ir.lanes import Lanes, lanes_of
 from relayout.ir.types import Value
 from relayout.kernels.reduce.normalization import NormalizationPlan, Normalized, Passes
-from relayout.kernels.reduce.rows import LEVEL, Lines, Rows, Values, Visit, lines, rows
+from relayout.kernels.reduce.rows import LEVEL, Rows, rows
+from relayout.kernels.reduce.rows_text import Lines, Values, Visit, lines
 from relayout.kernels.reduce.space import contiguous
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
