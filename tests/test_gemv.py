@@ -120,6 +120,8 @@ def test_any_keeps_large_weights_as_they_are():
     ):
         made = InnerProduct(MemoryDesc((rows, 1024), "f32", "nc"), MemoryDesc((outputs, 1024), "f32", rl.any))
         assert (made.weights.layout == MemoryDesc((outputs, 1024), "f32", "oi").layout) == so
+    free = MemoryDesc((1, 2048, 1, 1), "f32", rl.any)  # the source is chosen, too
+    assert Convolution(free, MemoryDesc((far + 1, 2048, 1, 1), "f32", rl.any)).dst.dims == (1, far + 1, 1, 1)
     for form, filters in (("nchw", "oihw"), ("nhwc", "ohwi")):
         dims = 16, 8, 8
         made = InnerProduct(MemoryDesc((1, *dims), "f32", form), MemoryDesc((far + 1, *dims), "f32", rl.any))

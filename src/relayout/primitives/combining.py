@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from relayout.errors import LayoutError
-from relayout.forking import locked
+from relayout.forking import lock, locked
 from relayout.layout import views
 from relayout.layout.dense import CHANNELS_LAST, row_major
 from relayout.layout.descriptor import MemoryDesc
@@ -144,8 +144,9 @@ def _functions_of(post_ops: Sequence[PostOp]) -> tuple[Function, ...]:
 
 def _lanes(window: Window) -> int:
     """How many lanes do something in a pooling."""
-    from relayout.kernels.reduce import stacked
-    from relayout.targets.machine import host
+    with lock():
+        from relayout.kernels.reduce import stacked
+        from relayout.targets.machine import host
 
     return stacked.lanes(window, host()) or window.lanes(host())
 

@@ -194,10 +194,13 @@ def _plain_format(made: Products, how: Arithmetic, spatial: int) -> str | None:
 
     Packed they are read no faster, and a copy of a large matrix takes time and memory.
     """
-    from relayout.kernels.conv.gemv import lines_of
-    from relayout.targets.machine import host
+    with lock():
+        from relayout.kernels.conv.gemv import lines_of
+        from relayout.targets.machine import host
 
     g, weights = made.geometry, made.weights
+    if made.src.layout is None:
+        return None
     if g.batch * g.pixels > MOST_IN_PLACE or prod(weights.dims) * weights.dtype.bits // 8 <= host().l2:
         return None
     axes = "dhw"[3 - spatial :]
