@@ -31,9 +31,8 @@ of two, four products of which are three, and one of one; 36 products are 25 the
     u = (g0, g0 + g2, g2, g1)                               the last one for both d1 and d3
     y = (m0 + m1 + m3, m1 - m2 + m4)                        nothing is to be divided
 
-A zero point of the source is taken off where it does not cancel: of 16 numbers of a place 15 are
-differences, of 25 there are 16. What lies outside of the source is the zero point, and a row of it lies in
-scratch, too.
+Sources with zero points are left to the direct plan: they may be any s32, and 16 bits hold no sum with that.
+What lies outside of the source is 0; a row of it lies in scratch, too.
 
 Sizes and strides are bytes unless they count something.
 """
@@ -100,8 +99,8 @@ class Winograd:
     """Rows of tiles of a task."""
     chunks: int
     """Shares of the groups."""
-    zeros: Zeros = Zeros()
 
+    zeros = Zeros()
     unpacks = False
     carried = 0
 
@@ -217,8 +216,6 @@ class Winograd:
         words = [f"{self.numbers} products in place of 36"]
         words.append(f"sums of {MOST_TILES} tiles of 2 x 2 pixels by {channels}")
         words.append("pairs of s16 added up in s32")
-        if self.zeros:
-            words.append("zero points taken off")
         words.append(f"{self.slot >> 10} KiB of transformed bytes, weights and sums")
         chunks = f" by 1/{self.chunks} of the channels" * (self.chunks > 1)
         words.append(f"{self.tasks} tasks of {self.rows} x {self.tiles_across} tiles{chunks}")
@@ -242,7 +239,7 @@ def winograd(problem: Problem, machine: Machine, threads: int, facts: Facts) -> 
         return
     if g.source[0] != 1 or g.target[0] != 1 or g.padding[0] or not g.flops or is_spread(g, lanes_of(machine)):
         return
-    if g.inputs % CHANNELS or g.inputs > MOST_INPUTS or problem.zeros.weights:
+    if g.inputs % CHANNELS or g.inputs > MOST_INPUTS or problem.zeros:
         return
     lanes = lanes_of(machine)
     found = weights_of(weights, g, arithmetic, lanes, grouped)
@@ -271,7 +268,6 @@ def winograd(problem: Problem, machine: Machine, threads: int, facts: Facts) -> 
             places,
             rows,
             chunks,
-            problem.zeros,
         )
 
 

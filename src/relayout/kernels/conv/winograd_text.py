@@ -65,10 +65,6 @@ def winograd_module(plan: Winograd, epilogue: Epilogue) -> str:
 class _One:
     """The transforms of neighbouring outputs; sums come back twice along each axis."""
 
-    PLAIN = (1,)
-    """Of the numbers of a row those in which a zero point does not cancel,"""
-    TIMES = 2
-    """and how often it is in them."""
     DOUBLED = True
 
     @staticmethod
@@ -88,7 +84,7 @@ class _One:
 class _Two:
     """The same where the filter moves by two."""
 
-    PLAIN, TIMES, DOUBLED = (1, 3, 4), 1, False
+    DOUBLED = False
 
     @staticmethod
     def pixels(b: Function, d: Sequence[Value]) -> list[Value]:
@@ -134,12 +130,9 @@ class WinogradModule(Module):
         self.filters = b.gep(self.source, plan.numbers * plan.source_matrix)
         self.sums = b.gep(self.filters, FILTERS * plan.weights_matrix)
         self.outside = b.gep(self.sums, plan.numbers * plan.sums_matrix)
-        zero = constant(I32, 0)
-        if plan.zeros.src:
-            zero = b.load(I32, b.gep(self.src_zero, plan.zeros.src_at))
-        b.when(b.icmp("eq", task, first), lambda: self._fill_outside(zero))
+        b.when(b.icmp("eq", task, first), self._fill_outside)
         came, goes = self.image(b["src"], plan.src, image), self.image(b["dst"], plan.dst, image)
-        b.loop(row, last, 1, lambda i: self._row(i, row, came, zero))
+        b.loop(row, last, 1, lambda i: self._row(i, row, came))
         total, following = len(plan.places), b.add(chunk, 1)
         begin, stop = (b.udiv(b.mul(number, total), plan.chunks) for number in (chunk, following))
 
@@ -151,13 +144,13 @@ class WinogradModule(Module):
 
     # -- source ---------------------------------------------------------------------------------------------
 
-    def _fill_outside(self, zero: Value) -> None:
-        """A row of what counts as zero."""
+    def _fill_outside(self) -> None:
+        """A row of zeros."""
         b, size = self.b, self.plan.machine.vector
-        x = b.splat(b.trunc(zero, I8), size)
+        x = constant(vector(size, I8), 0)
         b.loop(0, self.plan.outside, size, lambda at: b.store(x, b.gep(self.outside, at), size))
 
-    def _row(self, number: Value, first: Value, image: Value, zero: Value) -> None:
+    def _row(self, number: Value, first: Value, image: Value) -> None:
         """The tiles of a row, some channels at a time."""
         b, plan, g = self.b, self.plan, self.plan.geometry
         to = b.gep(self.source, b.sub(number, first), plan.tiles_across * g.inputs * ELEMENT)
@@ -172,19 +165,18 @@ class WinogradModule(Module):
         def some(k: Value) -> None:
             apart = offset_code(b, b.mul(k, plan.abreast), plan.src.channels)
             lines = [b.select(inside, b.gep(at, apart), self.outside) for inside, at in rows]
-            b.call("rows", *lines, b.gep(to, k, plan.abreast * ELEMENT), zero)
+            b.call("rows", *lines, b.gep(to, k, plan.abreast * ELEMENT))
 
         b.loop(0, g.inputs // plan.abreast, 1, some)
 
     def _transform_of_row(self, name: str) -> str:
         """The text of a function for some channels of a row of tiles, from its rows of pixels."""
         plan, g = self.plan, self.plan.geometry
-        arguments = {f"row{k}": PTR for k in range(plan.reach)} | {"to": PTR, "zero": I32}
+        arguments = dict.fromkeys((*(f"row{k}" for k in range(plan.reach)), "to"), PTR)
         f = Function(name, arguments, plan.machine, "internal", "noinline")
         words = vector(CHANNELS, I16)
         wide = f.sext if plan.src_type == "s8" else f.zext
-        empty = f.splat(f.trunc(f["zero"], I16), CHANNELS)
-        shift = f.mul(empty, self.how.TIMES**2)
+        empty = constant(words, 0)
 
         def tile(span: Span, number: Value, first: Value) -> None:
             at = f.add(f.mul(f.add(number, span.start), OUT * plan.stride), -g.padding[2])
@@ -198,8 +190,6 @@ class WinogradModule(Module):
                     pixels = [wide(f.load(vector(CHANNELS, I8), one), I16) for one in places]
                 found.append(pixels)
             rows = _both_ways(f, self.how.pixels, found)
-            for i, j in product(self.how.PLAIN, repeat=2) if plan.zeros.src else ():  # elsewhere it cancels
-                rows[i][j] = f.sub(rows[i][j], shift)
             to = f.gep(f.gep(f["to"], first, ELEMENT), f.add(number, span.start), g.inputs * ELEMENT)
             for k, x in enumerate(chain.from_iterable(rows)):
                 assert x.type == words
