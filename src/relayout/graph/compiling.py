@@ -85,7 +85,7 @@ def _planned(
     pins: Mapping[str, str] | None = None,
 ) -> Plan:
     """The plan of the part of a graph that can be planned, with the rest behind it."""
-    simple = inferred(optimized(head), repeat=True)
+    simple = inferred(optimized(head))
     check_sizes(simple)
     lowered = inferred(with_precision(in_integers(with_blockwise_products(simple)), precision))
     made = fused(inferred(in_parts(lowered)))

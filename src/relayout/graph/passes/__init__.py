@@ -57,7 +57,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from relayout.graph.graph import Graph, Node
-from relayout.graph.inference import QUANTISED, RANDOM, inferred
+from relayout.graph.inference import QUANTISED, RANDOM, REPEATING, inferred
 from relayout.graph.passes.activations import with_activations
 from relayout.graph.passes.affine import with_affine_absorbed
 from relayout.graph.passes.arithmetic import with_plain_arithmetic
@@ -87,6 +87,20 @@ def folded(graph: Graph) -> Graph:
     ):
         return graph
     made = inferred(graph)
+    return made if len(made.nodes) < len(graph.nodes) else graph
+
+
+def repeated(graph: Graph) -> Graph:
+    """The graph with constants written out that are only repeated: those whose readers want them so.
+
+    It is the last pass: until then readers that broadcast anyway have done without.
+    """
+    if not any(
+        node.operator in REPEATING and all(name in graph.constants for name in node.inputs if name)
+        for node in graph.nodes
+    ):
+        return graph
+    made = inferred(graph, repeat=True)
     return made if len(made.nodes) < len(graph.nodes) else graph
 
 
@@ -205,4 +219,7 @@ def _turns(graph: Graph) -> Iterator[tuple[str, Graph]]:
                 yield change.__name__, made
                 graph = made
         if graph is before:
-            return
+            graph = repeated(graph)
+            if graph is before:
+                return
+            yield repeated.__name__, graph

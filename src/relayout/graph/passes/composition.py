@@ -140,6 +140,8 @@ def _expanded(node: Node, around: Around) -> tuple[Node, ...] | None:
     if node.operator not in (*BROADCASTING, "MatMul"):
         return None
     matrices = 2 * (node.operator == "MatMul")
+    if any(len(around.dims(name) or ()) < matrices for name in node.inputs):
+        return None  # a vector has no axes in front of its matrix
     result = _without_last(around.dims(node.outputs[0]), matrices)
     whole = [equal_dims(_without_last(around.dims(name), matrices), result) for name in node.inputs]
     for place, name in enumerate(node.inputs):
@@ -175,8 +177,10 @@ def _repeated(name: str, matrices: int, around: Around) -> str | None:
         return None
     source = expand.inputs[0]
     given, made = around.dims(source), around.dims(name)
-    if matrices and not equal_dims(_last(given, matrices), _last(made, matrices)):
-        return None
+    wanted = _last(given, matrices)
+    for one in (made, around.dims(expand.outputs[0])) if matrices else ():
+        if not equal_dims(wanted, _last(one, matrices)):
+            return None
     if view is not None and given is not None and made is not None:
         alone = set(given[: len(given) - matrices]) <= {1}
         if not alone or len(given) > len(made):
