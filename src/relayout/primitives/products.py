@@ -195,7 +195,7 @@ def _plain_format(made: Products, how: Arithmetic, spatial: int) -> str | None:
     Packed they are read no faster, and a copy of a large matrix takes time and memory.
     """
     with lock():
-        from relayout.kernels.conv.gemv import lines_of
+        from relayout.kernels.conv.gemv import side_by_side
         from relayout.targets.machine import host
 
     g, weights = made.geometry, made.weights
@@ -206,7 +206,7 @@ def _plain_format(made: Products, how: Arithmetic, spatial: int) -> str | None:
     axes = "dhw"[3 - spatial :]
     for text in (f"oi{axes}", f"o{axes}i"):
         desc = MemoryDesc(weights.dims, weights.dtype, "g" * made.grouped + text)
-        if lines_of(made.src, desc, g, how, made.grouped, host()) is not None:
+        if side_by_side(made.src, desc, g, how, made.grouped, host()) is not None:
             return "g" * made.grouped + text
     return None
 
@@ -304,7 +304,7 @@ def _packs_in_vain(made: Products, hows: Sequence[Arithmetic], machine: Machine)
     of them, and to widen them takes as long.
     """
     with lock():
-        from relayout.kernels.conv.gemv import lines_of
+        from relayout.kernels.conv.gemv import side_by_side
         from relayout.kernels.conv.tile import lanes_of
         from relayout.kernels.conv.weights import weights_of
 
@@ -312,7 +312,7 @@ def _packs_in_vain(made: Products, hows: Sequence[Arithmetic], machine: Machine)
         return False
     lanes, of = lanes_of(machine), (made.weights, made.geometry)
     read = [
-        weights_of(*of, how, lanes, made.grouped) or lines_of(made.src, *of, how, made.grouped, machine)
+        weights_of(*of, how, lanes, made.grouped) or side_by_side(made.src, *of, how, made.grouped, machine)
         for how in hows
     ]
     return any(read) and not read[0]

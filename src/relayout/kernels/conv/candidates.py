@@ -129,7 +129,7 @@ def _plans(
     ]
     # Cycles of one thread, and the order in which that adds up.
     least: tuple[float, tuple[object, ...]] | None = None
-    if narrow:
+    if narrow:  # of the first way that has plans: where a later one has some, too, it takes longer
         plan = narrow[0][1]
         least = _alone(plan, problem, facts) + packing, plan.order
     models: list[tuple[Model, tuple[object, ...]]] = []

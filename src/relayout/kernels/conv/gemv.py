@@ -40,7 +40,7 @@ from relayout.loops.nest import Loop, joined
 from relayout.records import dataclass
 from relayout.targets.machine import Machine
 
-__all__ = ["MOST_ROWS", "Gemv", "Lines", "Strip", "gemv", "lines_of"]
+__all__ = ["MOST_ROWS", "Gemv", "SideBySide", "Strip", "gemv", "side_by_side"]
 
 MOST_ROWS = 8  # rows of the source; more of them use a tile well
 STREAMS = 4  # outputs whose weights are read at the same time
@@ -150,7 +150,7 @@ def gemv(problem: Problem, machine: Machine, threads: int, facts: Facts) -> Iter
     []
     """
     src, weights, dst, g, arithmetic, grouped, *_ = problem
-    found = None if problem.zeros else lines_of(src, weights, g, arithmetic, grouped, machine)
+    found = None if problem.zeros else side_by_side(src, weights, g, arithmetic, grouped, machine)
     target = side_of(dst)
     if found is None or target is None or not target.is_plain:
         return
@@ -192,7 +192,7 @@ def gemv(problem: Problem, machine: Machine, threads: int, facts: Facts) -> Iter
     yield made, made.cycles(weights.nbytes, threads, facts)
 
 
-class Lines(NamedTuple):
+class SideBySide(NamedTuple):
     """Inputs that lie side by side in the source and in the weights."""
 
     source: Side
@@ -204,9 +204,9 @@ class Lines(NamedTuple):
     """Where the weights of each group begin."""
 
 
-def lines_of(
+def side_by_side(
     src: MemoryDesc, weights: MemoryDesc, g: Geometry, arithmetic: Arithmetic, grouped: bool, machine: Machine
-) -> Lines | None:
+) -> SideBySide | None:
     """How few rows and weights lie, if the weights are read as they are; None where they aren't."""
     lanes = lanes_of(machine)
     if arithmetic != FLOATS or not g.inside or max(g.gaps) > 1 or not g.flops:
@@ -232,7 +232,7 @@ def lines_of(
         return None
     start = weights.layout.offset0 * sizes[1]
     groups = tuple(start + place for place in places_of(of_groups, g.groups))
-    return Lines(source, found[0].extent, output, groups)
+    return SideBySide(source, found[0].extent, output, groups)
 
 
 def _strips(g: Geometry, lanes: int, pitch: int) -> list[tuple[int, Strip]]:

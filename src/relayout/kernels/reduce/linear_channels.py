@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Channels"]
 
-ENTRY = 24  # bytes of an entry of the table of columns: two places and two weights
+ENTRY_BYTES = 24  # bytes of an entry of the table of columns: two places and two weights
 TWO = 2 * LANES
 FOUR = 4 * LANES  # f32 of which packs make a register of bytes
 SPLIT = [*range(4), *range(8, 12), *range(4, 8), *range(12, 16)]
@@ -117,7 +117,7 @@ class Channels(Pairs):
     def _places(self, columns: Value, k: Value) -> tuple[list[Value], list[Value]]:
         """Between which columns a pixel lies, and their weights."""
         b = self.b
-        at = b.gep(Value(f"@{self.columns}", PTR), k, ENTRY)
+        at = b.gep(Value(f"@{self.columns}", PTR), k, ENTRY_BYTES)
         places = [b.gep(columns, b.load(I64, b.gep(at, 8 * side))) for side in (0, 1)]
         return places, [b.load(FLOAT, b.gep(at, 16 + 4 * side)) for side in (0, 1)]
 

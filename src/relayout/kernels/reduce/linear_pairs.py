@@ -42,7 +42,7 @@ TOGETHER = 2  # rows of results whose columns are made at a time
 MOST_ROOM = 1 << 16  # bytes of columns, if it is more than one row
 MOST_AHEAD = 1 << 14  # bytes of columns, if those of the next pair are made first, too
 PAIRS_OF_ROWS = 8  # whose results are a task
-ENTRY = 48  # bytes of an entry of the table of pairs
+ENTRY_BYTES = 48  # bytes of an entry of the table of pairs
 F32 = dtype("f32")
 
 
@@ -126,10 +126,10 @@ class Pairs:
         def task(src: Value, dst: Value, group: Value) -> None:
             first = b.mul(group, PAIRS_OF_ROWS)
             end = b.smin(b.add(first, PAIRS_OF_ROWS), count)
-            entries = b.gep(Value(f"@{name}", PTR), first, ENTRY)
+            entries = b.gep(Value(f"@{name}", PTR), first, ENTRY_BYTES)
 
             def after_columns(k: Value) -> None:
-                entry = b.gep(entries, k, ENTRY)
+                entry = b.gep(entries, k, ENTRY_BYTES)
                 self._columns(src, entry, self.room)
                 self._results(dst, entry, self.room)
 
@@ -140,10 +140,10 @@ class Pairs:
 
             def pair(k: Value) -> None:
                 mine, other = (b.gep(self.room, b.and_(n, 1), self.both) for n in (k, b.add(k, 1)))
-                entry = b.gep(entries, k, ENTRY)
+                entry = b.gep(entries, k, ENTRY_BYTES)
                 b.when(
                     b.icmp("slt", b.add(b.add(first, k), 1), end),
-                    lambda: self._columns(src, b.gep(entry, ENTRY), other),
+                    lambda: self._columns(src, b.gep(entry, ENTRY_BYTES), other),
                 )
                 self._results(dst, entry, mine)
 

@@ -135,8 +135,11 @@ class _Stack:
         turn = TOGETHER * self.lanes
         self.columns = -(-self.many * self.pitch // turn) * turn  # in whole turns
         left, right = max(0, -self.along[0]), max(0, self.along[-1])
-        self.first = _even(above), _even(left)  # where pictures begin in both rooms
-        self.rooms = self.first[0] + self.columns + _even(below), self.first[1] + self.columns + _even(right)
+        self.first = _aligned(above), _aligned(left)  # where pictures begin in both rooms
+        self.rooms = (
+            self.first[0] + self.columns + _aligned(below),
+            self.first[1] + self.columns + _aligned(right),
+        )
 
     @property
     def suits(self) -> bool:
@@ -214,7 +217,7 @@ class _Stack:
         return self.window.src.name == "u8"
 
 
-def _even(count: int) -> int:
+def _aligned(count: int) -> int:
     """So many elements and more, so that what lies behind them is aligned."""
     return -(-count // LINE) * LINE
 
