@@ -35,7 +35,6 @@ MOST = 64  # lines that are looked for: each of them takes a few microseconds
 LEAST = 2.0**-100  # of what is added: no subnormal number
 
 Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 
 
 def lines(src: DType, dst: DType, **steps: Any) -> list[Floats]:

@@ -81,13 +81,7 @@ __all__ = ["PASSES", "Step", "folded", "fused", "log", "optimized", "transposes_
 def folded(graph: Graph) -> Graph:
     """The graph without nodes of which all inputs are constants (:mod:`relayout.graph.inference`)."""
     left = QUANTISED | RANDOM
-    if not any(
-        node.operator not in left and all(name in graph.constants for name in node.inputs if name)
-        for node in graph.nodes
-    ):
-        return graph
-    made = inferred(graph)
-    return made if len(made.nodes) < len(graph.nodes) else graph
+    return _computed(graph, lambda operator: operator not in left)
 
 
 def repeated(graph: Graph) -> Graph:
@@ -95,12 +89,17 @@ def repeated(graph: Graph) -> Graph:
 
     It is the last pass: until then readers that broadcast anyway have done without.
     """
+    return _computed(graph, REPEATING.__contains__, repeat=True)
+
+
+def _computed(graph: Graph, wanted: Callable[[str], bool], repeat: bool = False) -> Graph:
+    """The graph inferred, if constants are all that a node of a wanted operator reads, and if that helps."""
     if not any(
-        node.operator in REPEATING and all(name in graph.constants for name in node.inputs if name)
+        wanted(node.operator) and all(name in graph.constants for name in node.inputs if name)
         for node in graph.nodes
     ):
         return graph
-    made = inferred(graph, repeat=True)
+    made = inferred(graph, repeat=repeat)
     return made if len(made.nodes) < len(graph.nodes) else graph
 
 

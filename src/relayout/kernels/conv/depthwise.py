@@ -62,7 +62,7 @@ from relayout.dtypes import DType
 from relayout.ir.vectors import Piece
 from relayout.kernels.conv.arithmetic import FLOATS, Arithmetic, Zeros
 from relayout.kernels.conv.cost import Facts
-from relayout.kernels.conv.direct import Place
+from relayout.kernels.conv.direct import Place, ends_in_zeros
 from relayout.kernels.conv.geometry import Geometry, Span, few_borders, is_spread, rows_have_taps, spans
 from relayout.kernels.conv.planning import Problem
 from relayout.kernels.conv.sides import LEAST, Side, pieces_at, places_of, side_of
@@ -226,12 +226,9 @@ class Depthwise:
 
     def clears(self, dst: MemoryDesc) -> bool:
         """Whether all padding of the destination is written: zeros behind the last channel."""
-        rooms = dst.layout.padded_dims
-        padded = {axis for axis, (size, room) in enumerate(zip(dst.dims, rooms, strict=True)) if room > size}
         last = self.kinds[self.places[-1].kind]
         stored = sum(piece.lanes for piece in last.stores) - sum(channel >= 0 for channel in last.channels)
-        channels = self.geometry.groups * self.geometry.outputs
-        return padded <= {1} and self.dst.room <= channels + stored // self.together
+        return ends_in_zeros(dst, self.dst, self.geometry, stored // self.together)
 
     def __str__(self) -> str:
         across = f"{self.abreast} channels" + f" of {self.together} images" * (self.together > 1)

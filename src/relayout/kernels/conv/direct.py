@@ -48,7 +48,7 @@ from relayout.loops.nest import Loop
 from relayout.records import dataclass
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["Block", "Cut", "Direct", "Group", "Packing", "Place"]
+__all__ = ["Block", "Cut", "Direct", "Group", "Packing", "Place", "ends_in_zeros", "padded_axes"]
 
 
 MANY = {2: "pairs", 4: "fours", 8: "eights"}
@@ -271,13 +271,11 @@ class Direct:
 
         Rows that are unpacked end in zeros of both axes; what the tile stores ends with its last vector.
         """
-        rooms = dst.layout.padded_dims
-        padded = {axis for axis, (size, room) in enumerate(zip(dst.dims, rooms, strict=True)) if room > size}
         if self.unpacks:
-            return padded <= {1, max(1, len(dst.dims) - 1)}
+            return padded_axes(dst) <= {1, max(1, len(dst.dims) - 1)}
         last = self.kinds[self.places[-1].kind]
         stored = sum(piece.lanes for piece in last.pieces[-1]) - last.valid
-        return padded <= {1} and self.dst.room <= self.geometry.groups * self.geometry.outputs + stored
+        return ends_in_zeros(dst, self.dst, self.geometry, stored)
 
     def __str__(self) -> str:
         group = self.kinds[0]
@@ -303,6 +301,17 @@ class Direct:
         chunks = f" by 1/{self.chunks} of the channels" * (self.chunks > 1)
         words.append(f"{self.tasks} tasks of {self.rows} x {self.columns} pixels{chunks}")
         return ", ".join(words)
+
+
+def padded_axes(desc: MemoryDesc) -> set[int]:
+    """The axes behind whose last element there is room."""
+    rooms = desc.layout.padded_dims
+    return {axis for axis, (size, room) in enumerate(zip(desc.dims, rooms, strict=True)) if room > size}
+
+
+def ends_in_zeros(desc: MemoryDesc, side: Side, geometry: Geometry, stored: int) -> bool:
+    """Whether a destination's padding is so many channels at most, which are stored behind the last one."""
+    return padded_axes(desc) <= {1} and side.room <= geometry.groups * geometry.outputs + stored
 
 
 @lru_cache(maxsize=512)  # plans of many formats have the same loops

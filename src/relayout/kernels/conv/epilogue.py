@@ -45,7 +45,7 @@ from relayout.ops.functions import Function as Elementwise
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum, adds
 from relayout.targets.machine import Machine
 
-__all__ = ["ROWS", "Epilogue", "Operand", "Writer", "operand_of"]
+__all__ = ["ROWS", "Epilogue", "Operand", "Writer", "channels_of", "operand_of"]
 
 ONE, CHANNELS, ROWS, SAME = "one", "channels", "rows", "same"
 RELU = Elementwise("relu")
@@ -224,7 +224,11 @@ class Writer:
         self.integers = tile.arithmetic.sums == "s32"
         self.whole = how.stays_whole(nest.weights_type)
         self.target = how.unpacked(nest.weights_type) if nest.unpacks else dtype(how.dtype)
-        self.channels = _neighbours(tile, self.lanes) if isinstance(tile, Tile) else tile.channels
+        self.channels = (
+            channels_of(len(tile.weights), tile.valid, self.lanes)
+            if isinstance(tile, Tile)
+            else tile.channels
+        )
         if how.by_row and any(_repeats(several) for several in self.channels):
             raise LayoutError("a value for each row is added to vectors of several rows: each must hold one")
         self._vectors: dict[tuple[str, int], Value] = {}
@@ -361,9 +365,13 @@ class Writer:
         return to_f32(b, load_pieces(b, vector(self.lanes, integer(kind.bits)), at, pieces), kind)
 
 
-def _neighbours(tile: Tile, lanes: int) -> tuple[tuple[int, ...], ...]:
-    """The channels of lanes that lie side by side."""
-    counts = [lanes] * (len(tile.weights) - 1) + [tile.valid]
+def channels_of(vectors: int, valid: int, lanes: int) -> tuple[tuple[int, ...], ...]:
+    """The channel of each lane of so many vectors, the last of which has so many channels; -1: padding.
+
+    >>> channels_of(2, 3, 4)
+    ((0, 1, 2, 3), (0, 1, 2, -1))
+    """
+    counts = [lanes] * (vectors - 1) + [valid]
     return tuple(tuple(lane if lane < count else -1 for lane in range(lanes)) for count in counts)
 
 

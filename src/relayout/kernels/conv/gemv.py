@@ -29,7 +29,7 @@ from typing import NamedTuple
 from relayout.dtypes import DType
 from relayout.kernels.conv.arithmetic import FLOATS, Arithmetic, Zeros
 from relayout.kernels.conv.cost import Facts
-from relayout.kernels.conv.direct import Place
+from relayout.kernels.conv.direct import Place, padded_axes
 from relayout.kernels.conv.geometry import Geometry
 from relayout.kernels.conv.planning import Problem
 from relayout.kernels.conv.sides import Side, digits_of, places_of, side_of
@@ -110,7 +110,7 @@ class Gemv:
 
     def clears(self, dst: MemoryDesc) -> bool:
         """Whether all padding of the destination is written: only where there is none."""
-        return tuple(dst.layout.padded_dims) == tuple(dst.dims)
+        return not padded_axes(dst)
 
     def cycles(self, weights: int, threads: int, facts: Facts) -> float:
         """About how many it takes, with so many bytes of weights."""

@@ -18,7 +18,7 @@ from relayout.ir.builder import Builder, Function, Operand
 from relayout.ir.conversions import to_f32
 from relayout.ir.types import FLOAT, PTR, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, paired, pieces_of
-from relayout.kernels.conv.epilogue import Epilogue, Writer
+from relayout.kernels.conv.epilogue import Epilogue, Writer, channels_of
 from relayout.kernels.conv.gemv import Gemv
 from relayout.kernels.conv.module import Module
 from relayout.kernels.conv.tile import lanes_of
@@ -65,7 +65,7 @@ class _Tile:
         self.arithmetic = plan.arithmetic
         self.dst = tuple(goes for _, goes in plan.rows)
         self.pieces = (pieces_of(0, valid, 0, plan.size),)
-        self.channels = (tuple(lane if lane < valid else -1 for lane in range(self.lanes)),)
+        self.channels = channels_of(1, valid, self.lanes)
         arguments = dict.fromkeys((*POINTERS, *epilogue.names), PTR)
         self.b = Function(name, arguments, plan.machine, "internal", "noinline")
         self.zero = constant(vector(self.lanes, FLOAT), 0.0)

@@ -43,10 +43,9 @@ from collections.abc import Iterator
 from math import ceil
 from typing import NamedTuple
 
-from relayout.ir.vectors import Piece
 from relayout.kernels.conv.arithmetic import PAIRS, Arithmetic, Zeros
 from relayout.kernels.conv.cost import Facts, pieces_of_extent
-from relayout.kernels.conv.direct import Group, Place
+from relayout.kernels.conv.direct import Group, Place, ends_in_zeros
 from relayout.kernels.conv.geometry import Geometry, is_spread
 from relayout.kernels.conv.planning import Problem, groups_of
 from relayout.kernels.conv.sides import Side, places_of, side_of
@@ -205,11 +204,9 @@ class Winograd:
 
     def clears(self, dst: MemoryDesc) -> bool:
         """Whether all padding of a destination is written: zeros behind the last channel."""
-        rooms = dst.layout.padded_dims
-        padded = {axis for axis, (size, room) in enumerate(zip(dst.dims, rooms, strict=True)) if room > size}
         last = self.kinds[self.places[-1].kind]
         stored = sum(piece.lanes for piece in last.pieces[-1]) - last.valid
-        return padded <= {1} and self.dst.room <= self.geometry.outputs + stored
+        return ends_in_zeros(dst, self.dst, self.geometry, stored)
 
     def __str__(self) -> str:
         channels = f"{self.kinds[0].vectors} x {lanes_of(self.machine)} channels"
@@ -332,10 +329,3 @@ def blocks_of(tiles: int) -> list[tuple[int, int]]:
     count = ceil(tiles / MOST_TILES)
     size, more = divmod(tiles, count)
     return [(size + 1, more)] * (more > 0) + [(size, count - more)]
-
-
-def pieces_for(kind: Group, lanes: int) -> tuple[tuple[tuple[Piece, ...], ...], tuple[tuple[int, ...], ...]]:
-    """How the vectors of a group are stored, and which channel each lane is; -1: padding."""
-    counts = [lanes] * (kind.vectors - 1) + [kind.valid]
-    channels = tuple(tuple(lane if lane < count else -1 for lane in range(lanes)) for count in counts)
-    return kind.pieces, channels

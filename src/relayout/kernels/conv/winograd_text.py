@@ -11,7 +11,7 @@ from relayout.ir.kernel import digits
 from relayout.ir.types import I8, I16, I32, I64, PTR, Value, constant, vector
 from relayout.ir.vectors import Piece
 from relayout.kernels.conv.arithmetic import Arithmetic
-from relayout.kernels.conv.epilogue import Epilogue, Writer
+from relayout.kernels.conv.epilogue import Epilogue, Writer, channels_of
 from relayout.kernels.conv.module import Module, Vectors
 from relayout.kernels.conv.sides import offset_code
 from relayout.kernels.conv.tile import Tile, lanes_of, tile_function
@@ -23,7 +23,6 @@ from relayout.kernels.conv.winograd import (
     Span,
     Winograd,
     blocks_of,
-    pieces_for,
 )
 from relayout.loops.nest import Loop
 from relayout.targets.machine import LINE
@@ -358,7 +357,9 @@ class WinogradModule(Module):
         down, across = plan.dst.steps[1:]
         places = tuple(i * down + j * across for i in range(rows) for j in range(columns))
         size, sums = plan.machine.vector, vector(self.lanes, I32)
-        outputs = _Outputs(plan.arithmetic, places, *pieces_for(group, self.lanes))
+        outputs = _Outputs(
+            plan.arithmetic, places, group.pieces, channels_of(group.vectors, group.valid, self.lanes)
+        )
         writer = Writer(outputs, plan, self.epilogue)
         made: dict[tuple[int, int], Value] = {}
         for v in range(group.vectors):

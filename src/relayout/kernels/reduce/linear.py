@@ -26,10 +26,10 @@ from relayout.dtypes import DType, dtype
 from relayout.ir.builder import Function as Text
 from relayout.ir.kernel import digits, kernel, tasks
 from relayout.ir.lanes import Lanes
-from relayout.ir.types import FLOAT, I64, PTR, Value, constant
+from relayout.ir.types import FLOAT, Value, constant
 from relayout.kernels.reduce import linear_pixels
 from relayout.kernels.reduce.axis import Axis
-from relayout.kernels.reduce.linear_channels import Channels
+from relayout.kernels.reduce.linear_channels import Channels, between_of
 from relayout.kernels.reduce.linear_pairs import LANES, Pairs, between, doubled, together
 from relayout.kernels.reduce.steps import Step, steps_table
 from relayout.kernels.reduce.window import Window
@@ -238,17 +238,9 @@ class _Block:
 
         tasks(b, prod(loop.extent for loop in around), task)
 
-    def _entry(self, name: str, k: Value) -> tuple[list[Value], list[Value]]:
-        """Two places and two weights."""
-        b = self.b
-        at = b.gep(Value(f"@{name}", PTR), k, 24)
-        return [b.load(I64, b.gep(at, 8 * j)) for j in (0, 1)], [
-            b.load(FLOAT, b.gep(at, 16 + 4 * j)) for j in (0, 1)
-        ]
-
     def _down(self, src: Value, row: Value) -> None:
         """The columns of a row of results."""
-        places, weights = self._entry(ROWS, row)
+        places, weights = between_of(self.b, ROWS, row)
         one, two = (self.b.gep(src, place) for place in places)
         self._between(self.into, one, two, weights, self.room, self.size, self.made.src.bits // 8, 4, ())
 
@@ -257,7 +249,7 @@ class _Block:
         b, made = self.b, self.made
 
         def pixel(k: Value) -> None:
-            places, weights = self._entry(self.columns, k)
+            places, weights = between_of(b, self.columns, k)
             one, two = (b.gep(self.room, place) for place in places)
             to = b.gep(dst, k, made.width.dst)
             self._between(self.out, one, two, weights, to, self.each, 4, made.dst.bits // 8, made.post_ops)

@@ -25,13 +25,20 @@ from relayout.loops.nest import Nest
 if TYPE_CHECKING:
     from relayout.kernels.reduce.linear import Linear
 
-__all__ = ["Channels"]
+__all__ = ["Channels", "between_of"]
 
 ENTRY_BYTES = 24  # bytes of an entry of the table of columns: two places and two weights
 TWO = 2 * LANES
 FOUR = 4 * LANES  # f32 of which packs make a register of bytes
 SPLIT = [*range(4), *range(8, 12), *range(4, 8), *range(12, 16)]
 """Of even lanes of two pixels of eight, and odd ones, those of each pixel; or the other way round."""
+
+
+def between_of(b: Function, name: str, k: Value) -> tuple[list[Value], list[Value]]:
+    """An entry of a table: two places in bytes, and their weights."""
+    at = b.gep(Value(f"@{name}", PTR), k, ENTRY_BYTES)
+    places = [b.load(I64, b.gep(at, 8 * side)) for side in (0, 1)]
+    return places, [b.load(FLOAT, b.gep(at, 16 + 4 * side)) for side in (0, 1)]
 
 
 class Channels(Pairs):
@@ -116,10 +123,8 @@ class Channels(Pairs):
 
     def _places(self, columns: Value, k: Value) -> tuple[list[Value], list[Value]]:
         """Between which columns a pixel lies, and their weights."""
-        b = self.b
-        at = b.gep(Value(f"@{self.columns}", PTR), k, ENTRY_BYTES)
-        places = [b.gep(columns, b.load(I64, b.gep(at, 8 * side))) for side in (0, 1)]
-        return places, [b.load(FLOAT, b.gep(at, 16 + 4 * side)) for side in (0, 1)]
+        places, weights = between_of(self.b, self.columns, k)
+        return [self.b.gep(columns, place) for place in places], weights
 
     def _between(self, places: list[Value], weights: list[Value], i: Value | int, count: int) -> Value:
         """So many results between two columns."""

@@ -73,10 +73,8 @@ def steps(columns: Sequence[Between], each: int, size: int, pairs: bool, parts: 
     out = len(columns) * each
     if out > MOST_REGISTERS * LANES:
         return []
-    found, results = (
-        [],
-        LANES * (2 if size > 1 else 4),
-    )  # of a step: bytes are packed four registers at a time
+    found = []
+    results = LANES * (2 if size > 1 else 4)  # of a step: bytes are packed four registers at a time
     for first in starts(out, results, TURNS):
         numbers = [min(first + k, out - 1) for k in range(results)]
         order = [*numbers[::2], *numbers[1::2]] if pairs else numbers

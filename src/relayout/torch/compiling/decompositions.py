@@ -33,6 +33,9 @@ NORMALIZATIONS: Final = (
     torch.ops.aten._native_batch_norm_legit_functional.default,
 )
 
+MASKS: Final[Mapping[int | None, int]] = {0: 2, 1: 2, 2: 4}
+"""Axes of a mask by PyTorch's number for what they are: queries and keys, images and keys, or all four."""
+
 
 @lru_cache(maxsize=1)
 def rules() -> Mapping[Any, Any]:
@@ -112,34 +115,34 @@ def _attention(
     proj_weight: Any, proj_bias: Any, mask: Any = None, need_weights: bool = True,
     average_attn_weights: bool = True, mask_type: int | None = None,
 ) -> Any:  # fmt: skip
-    hidden = None if mask is None else _hidden(mask, mask_type)
-    if need_weights or (mask is not None and hidden is None):
+    if need_weights or not _is_known(mask, mask_type):
         return NotImplemented
     weights, biases = qkv_weight.chunk(3), qkv_bias.chunk(3)
     heads = [
         F.linear(one, weight, bias).unflatten(-1, (num_head, embed_dim // num_head)).transpose(1, 2)
         for one, weight, bias in zip((query, key, value), weights, biases, strict=True)
     ]
-    if hidden is None:
+    if mask is None:
         made = F.scaled_dot_product_attention(*heads)
     else:  # which would give zeros where everything is hidden
         q, k, v = heads
         scores = q @ k.transpose(2, 3) / math.sqrt(embed_dim // num_head)
-        made = scores.masked_fill(hidden, -math.inf).softmax(-1) @ v
+        made = scores.masked_fill(_hidden(mask, mask_type), -math.inf).softmax(-1) @ v
     return F.linear(made.transpose(1, 2).flatten(2), proj_weight, proj_bias), query.new_empty(0)
 
 
-def _hidden(mask: Any, mask_type: int | None) -> Any:
-    """A mask of one of PyTorch's types, for images, heads, queries and keys: True hides. None: of no type.
+def _is_known(mask: Any, mask_type: int | None) -> bool:
+    """Whether a mask is one of :data:`MASKS`, if there is one."""
+    return mask is None or MASKS.get(mask_type) == mask.dim()
+
+
+def _hidden(mask: Any, mask_type: Any) -> Any:
+    """A mask for images, heads, queries and keys: True hides.
 
     It hides what it is not 0 for, also where it is made of numbers that would be added.
     """
     hidden = mask.to(torch.bool)
-    if mask.dim() == 2 and mask_type == 0:
-        return hidden[None, None]
-    if mask.dim() == 2 and mask_type == 1:
-        return hidden[:, None, None]
-    return hidden if mask.dim() == 4 and mask_type == 2 else None
+    return (hidden[None, None], hidden[:, None, None], hidden)[mask_type]
 
 
 def _encoder_layer(
@@ -148,7 +151,7 @@ def _encoder_layer(
     norm_weight_2: Any, norm_bias_2: Any, ffn_weight_1: Any, ffn_bias_1: Any, ffn_weight_2: Any,
     ffn_bias_2: Any, mask: Any = None, mask_type: int | None = None,
 ) -> Any:  # fmt: skip
-    if mask is not None and _hidden(mask, mask_type) is None:
+    if not _is_known(mask, mask_type):
         return NotImplemented
 
     def attended(x: Any) -> Any:
