@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -76,75 +77,97 @@ def digits(
     else:
         known = layout_of(layout)
         diagram = _diagram_of_layout(known, names_of(known, axes), index)
-    box, gap = _box_width(diagram), 8.0
     canvas = Canvas()
     followed = f", index {tuple(index)}" if index is not None else ""
     caption = title if title is not None else diagram.name + followed
     y = heading(canvas, caption) + 6
     canvas.words(0, y + 8, "logical axes, cut into digits", size=11, anchor="start", fill=MUTED, mono=False)
-    y += 16
-    total = len(diagram.memory)
-    spare = gap * 2 if len(diagram.axes) > 1 else 0.0
-    places: dict[tuple[int, int], float] = {}
-    x = 0.0
-    with_values = index is not None
-    for t, axis in enumerate(diagram.axes):
-        wide = len(axis.digits) * box + (len(axis.digits) - 1) * gap / 2
-        wide = max(wide, text_width(axis.text, 12) + 12)
-        canvas.box(x, y, wide, 26, fill=fill_of(t), round=3)
-        canvas.words(x + wide / 2, y + 17, axis.text, bold=True)
-        step = (wide + gap / 2) / len(axis.digits)
-        for level, digit in enumerate(axis.digits):
-            left, inside = x + level * step, step - gap / 2
-            canvas.box(
-                left, y + 29, inside, 40 if with_values else 26, fill=fill_of(t), opacity=0.45, round=3
-            )
-            canvas.words(left + inside / 2, y + 46, digit.text)
-            if with_values:
-                canvas.words(left + inside / 2, y + 62, f"= {digit.value}", bold=True)
-            places[t, level] = left + inside / 2
-        x += wide + spare
-    y += 69 if with_values else 55
-    upper = x - spare
-    parting = 3 * gap if 0 < outer < total else 0.0  # between the name and the chunk
-    lower = total * box + (total - 1) * gap + parting
-    shift = max(0.0, (upper - lower) / 2)
-    if lower > upper:  # centre the upper row by moving the lower one as little as the other way round
-        shift = -(lower - upper) / 2
-    wires = 64.0
-    for k, (t, level) in enumerate(diagram.memory):
-        canvas.wire(
-            places[t, level],
-            y,
-            shift + k * (box + gap) + (parting if k >= outer else 0.0) + box / 2,
-            y + wires,
-            stroke=STROKES[t % len(STROKES)],
-        )
-    y += wires
-    for k, (t, level) in enumerate(diagram.memory):
-        digit = diagram.axes[t].digits[level]
-        left = shift + k * (box + gap) + (parting if k >= outer else 0.0)
-        lines = [text for text in (digit.extent, "" if k < outer else digit.stride) if text]
-        canvas.box(left, y, box, 26 + 15 * len(lines), fill=fill_of(t), round=3)
-        canvas.words(left + box / 2, y + 17, digit.text, bold=True)
-        for row, text in enumerate(lines):
-            canvas.words(left + box / 2, y + 33 + row * 15, text, size=11)
-    y += 26 + 15 * (2 if diagram.has_strides else 1)
-    if outer:
-        _bracketed(canvas, shift, y, [(outer, "in the name of a chunk"), (total - outer, "in the chunk")],
-                   box + gap, gap, parting)  # fmt: skip
-    else:
-        canvas.words(shift, y + 18, "outermost: slowest", size=11, anchor="start", fill=MUTED, mono=False)
-        words = "innermost: fastest"
-        canvas.words(shift + lower, y + 18, words, size=11, anchor="end", fill=MUTED, mono=False)
-    if lower > 300 and not outer:
-        canvas.line([(shift + 112, y + 14.5), (shift + lower - 112, y + 14.5)], stroke=RULE, arrow=True)
-    if with_values:
-        y += 34
-        for line in _sum_lines(diagram, lower):
-            canvas.words(shift, y + 14, line, size=13, anchor="start", bold=True)
-            y += 20
+    _Rows(canvas, diagram, outer, index is not None).draw(y + 16)
     return canvas.document(caption, f"The digits of {diagram.name}, from logical axes to memory order.")
+
+
+class _Rows:
+    """The row of axes above, the row of memory below, and wires from each digit to its place."""
+
+    GAP = 8.0  # between the digits of memory
+    WIRES = 64.0  # the height of the wires
+
+    def __init__(self, canvas: Canvas, diagram: _Diagram, outer: int, valued: bool) -> None:
+        self.canvas, self.diagram, self.outer, self.valued = canvas, diagram, outer, valued
+        self.box, total = _box_width(diagram), len(diagram.memory)
+        self.parting = 3 * self.GAP if 0 < outer < total else 0.0  # between the name and the chunk
+        self.width = total * self.box + (total - 1) * self.GAP + self.parting
+        self.middles: dict[tuple[int, int], float] = {}
+        """Where the digits of the axes stand: the middle of each."""
+
+    def draw(self, y: float) -> None:
+        """Draw them from a height on."""
+        upper = self._axes(y)
+        self.left = (upper - self.width) / 2  # rows are centred, whichever is the longer one
+        y += 69 if self.valued else 55
+        self._wires(y)
+        y += self.WIRES
+        self._memory(y)
+        y += 26 + 15 * (2 if self.diagram.has_strides else 1)
+        self._ends(y)
+        if self.valued:
+            for number, line in enumerate(_sum_lines(self.diagram, self.width)):
+                self.canvas.words(self.left, y + 48 + 20 * number, line, size=13, anchor="start", bold=True)
+
+    def _axes(self, y: float) -> float:
+        """The axes, each above its digits, and how wide all of them are."""
+        canvas, half, x = self.canvas, self.GAP / 2, 0.0
+        spare = 2 * self.GAP if len(self.diagram.axes) > 1 else 0.0
+        for t, axis in enumerate(self.diagram.axes):
+            count = len(axis.digits)
+            wide = max(count * self.box + (count - 1) * half, text_width(axis.text, 12) + 12)
+            canvas.box(x, y, wide, 26, fill=fill_of(t), round=3)
+            canvas.words(x + wide / 2, y + 17, axis.text, bold=True)
+            step = (wide + half) / count
+            for level, digit in enumerate(axis.digits):
+                left, inside = x + level * step, step - half
+                middle, high = left + inside / 2, 40 if self.valued else 26
+                canvas.box(left, y + 29, inside, high, fill=fill_of(t), opacity=0.45, round=3)
+                canvas.words(middle, y + 46, digit.text)
+                if self.valued:
+                    canvas.words(middle, y + 62, f"= {digit.value}", bold=True)
+                self.middles[t, level] = middle
+            x += wide + spare
+        return x - spare
+
+    def _place(self, k: int) -> float:
+        """Where the box of a digit of memory begins."""
+        return self.left + k * (self.box + self.GAP) + (self.parting if k >= self.outer else 0.0)
+
+    def _wires(self, y: float) -> None:
+        """From each digit of an axis to its place in memory."""
+        for k, (t, level) in enumerate(self.diagram.memory):
+            ends = y, self._place(k) + self.box / 2, y + self.WIRES
+            self.canvas.wire(self.middles[t, level], *ends, stroke=STROKES[t % len(STROKES)])
+
+    def _memory(self, y: float) -> None:
+        """The digits in memory order, with extents and strides."""
+        for k, (t, level) in enumerate(self.diagram.memory):
+            digit, left = self.diagram.axes[t].digits[level], self._place(k)
+            lines = [text for text in (digit.extent, "" if k < self.outer else digit.stride) if text]
+            self.canvas.box(left, y, self.box, 26 + 15 * len(lines), fill=fill_of(t), round=3)
+            self.canvas.words(left + self.box / 2, y + 17, digit.text, bold=True)
+            for row, text in enumerate(lines):
+                self.canvas.words(left + self.box / 2, y + 33 + row * 15, text, size=11)
+
+    def _ends(self, y: float) -> None:
+        """What is outermost and innermost; or what belongs to the name of a chunk, and what to the chunk."""
+        canvas, left, right = self.canvas, self.left, self.left + self.width
+        if self.outer:
+            inner = len(self.diagram.memory) - self.outer
+            groups = [(self.outer, "in the name of a chunk"), (inner, "in the chunk")]
+            _bracketed(canvas, left, y, groups, self.box + self.GAP, self.GAP, self.parting)
+            return
+        words = partial(canvas.words, size=11, fill=MUTED, mono=False)
+        words(left, y + 18, "outermost: slowest", anchor="start")
+        words(right, y + 18, "innermost: fastest", anchor="end")
+        if self.width > 300:
+            canvas.line([(left + 112, y + 14.5), (right - 112, y + 14.5)], stroke=RULE, arrow=True)
 
 
 def _bracketed(

@@ -20,11 +20,11 @@ operands for rows, and the first sum with a vector is the bias (:func:`biased`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -365,87 +365,115 @@ def _many(case: Case, one: Operand, two: Operand, steps: list[Step]) -> list[Way
 
     One matrix on the right is one product with all the rows on the left.
     """
-    (m, k), n, out = one.dims[-2:], two.dims[-1], case.out
-    lead = out.dims[:-2]
-    many = prod(lead)
+    (m, k), n, lead = one.dims[-2:], two.dims[-1], case.out.dims[:-2]
+    many, kept_apart = prod(lead), 2  # axes of a matrix, or its columns alone where all are one
     if many > 1 and prod(two.dims[:-2]) == 1 and one.dims[:-2] == lead:
-        many, m = 1, many * m
-    if any(step.operand is not None and step.operand.dims != out.dims for step in steps):
-        small = [s.operand for s in steps if s.operand is not None and s.operand.dims != out.dims]
-        if any(prod(other.dims[: -1 if many < prod(lead) else -2]) != 1 for other in small):
-            return None
+        many, m, kept_apart = 1, many * m, 1
+    small = [s.operand for s in steps if s.operand is not None and s.operand.dims != case.out.dims]
+    if any(prod(other.dims[:-kept_apart]) != 1 for other in small):
+        return None
+    return list(_Products(case, one, two, steps, many, m, k, n).ways())
 
-    def flat(step: Step) -> Step:
+
+class _Products(NamedTuple):
+    """Products of ``many`` matrices of m x k by as many of k x n."""
+
+    case: Case
+    one: Operand
+    two: Operand
+    steps: list[Step]
+    many: int
+    m: int
+    k: int
+    n: int
+
+    @property
+    def matrices(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The dims of both sides."""
+        return (self.many, self.m, self.k), (self.many, self.k, self.n)
+
+    @property
+    def results(self) -> tuple[int, ...]:
+        """The dims of what comes out."""
+        return self.many, self.m, self.n
+
+    def ways(self) -> Iterator[Way]:
+        """In each pair of formats that the sides have, by rows, and by columns where a reader wants that."""
+        case, sides = self.case, (self.one, self.two)
+        known = [[row_major(x.dims, x.dtype), *(case.formats(x) if x.data is None else ())] for x in sides]
+        by_rows = targets_of(case, self.steps, self.results)
+        by_columns = _turned_targets(case, self.steps, self.results) if self._is_read_by_columns() else []
+        for descs in product(*(dict.fromkeys(side) for side in known)):
+            pairs = list(zip(sides, descs, strict=True))
+            formats = {x.name: desc for x, desc in pairs if x.data is None}
+            if (
+                len({id(x) for x, _ in pairs if x.data is None}) > len(formats)
+                and self.one.name != self.two.name
+            ):
+                continue
+            left, right = (
+                row_major(dims, x.dtype) if prod(x.dims) < prod(dims) else under(desc, dims)
+                for (x, desc), dims in zip(pairs, self.matrices, strict=True)
+            )
+            if left is None or right is None:
+                continue
+            for target, dst in by_rows:
+                read = {**wanted(case, self.steps, target), **formats}
+                yield Way(read, (target,), _products_cost(left, right, dst), self.by_rows)
+            for target, dst in by_columns:
+                read = {**wanted(case, self.steps, target), **formats}
+                cost = _products_cost(right.permute_axes(SWAPPED), left.permute_axes(SWAPPED), dst)
+                yield Way(read, (target,), cost, self.by_columns, "columns")
+
+    def _is_read_by_columns(self) -> bool:
+        """Whether some reader of the result wants its columns dense."""
+        wishes = self.case.wishes.get(self.case.out.name, ())
+        return min(self.m, self.n) > 1 and any(d.strides[-1] != 1 for d in wishes if d.layout.is_plain)
+
+    def by_rows(self, site: Site) -> Value:
+        """Multiply them as they are."""
+        dst = under(site.way.outputs[0], self.results)
+        values = [
+            self._seen(site, x, dims) for x, dims in zip((self.one, self.two), self.matrices, strict=True)
+        ]
+        return self._made(site, values, dst, lambda x: x)
+
+    def by_columns(self, site: Site) -> Value:
+        """Multiply the transposed right matrices by the left ones."""
+        turn = partial(site.transposed, order=SWAPPED)
+        dst = _turned(site.way.outputs[0], self.results)
+        sides = zip((self.two, self.one), reversed(self.matrices), strict=True)
+        return self._made(site, [turn(self._seen(site, x, dims)) for x, dims in sides], dst, turn)
+
+    def _made(
+        self, site: Site, values: Sequence[Value], dst: MemoryDesc | None, turn: Callable[[Value], Value]
+    ) -> Value:
+        """The product of two values and its chain; ``turn`` is how results are seen."""
+        assert dst is not None
+        flat = [self._flat(step) for step in self.steps]
+        ops, operands, added = finished(site, flat, dst, sums=True, see=turn)
+        made = primitives.Matmul(values[0].desc, values[1].desc, None, dst, post_ops=ops)
+        found = turn(site.add(made, *values, *operands, **added))
+        return site.sequence.view(found, site.dense(found, self.case.out.dims))
+
+    def _flat(self, step: Step) -> Step:
+        """A post-op whose operand has three axes."""
         other = step.operand
         if other is None:
             return step
         dims = (*([1] * max(0, 2 - len(other.dims))), *other.dims)
-        whole = other.dims == out.dims
-        dims = (many, m, n) if whole else (prod(dims[:-2]), *dims[-2:])
+        dims = self.results if other.dims == self.case.out.dims else (prod(dims[:-2]), *dims[-2:])
         data = None if other.data is None else other.data.reshape(dims)
         return Step(step.op, Operand(other.name, dims, other.dtype, other.kind, data))
 
-    def seen(site: Site, x: Operand, dims: tuple[int, ...]) -> Value:
+    def _seen(self, site: Site, x: Operand, dims: tuple[int, ...]) -> Value:
+        """A side as its matrices; those that serve several are written out."""
         if prod(x.dims) == prod(dims):
             return site.reshaped(site.value(x), dims)
-        wide = (*lead, *x.dims[-2:])
+        wide = (*self.case.out.dims[:-2], *x.dims[-2:])
         view = site.viewed(site.ranked(x, len(wide)), lambda layout: views.broadcast_to(layout, wide))
         copy = site.add(primitives.Reorder(view.desc, row_major(wide, x.dtype)), view)
         return site.reshaped(copy, dims)
-
-    matrices = ((many, m, k), (many, k, n))
-    # whoever reads it wants its columns dense
-    wished = (
-        m > 1
-        and n > 1
-        and any(desc.strides[-1] != 1 for desc in case.wishes.get(out.name, ()) if desc.layout.is_plain)
-    )
-
-    def make(site: Site) -> Value:
-        values = [seen(site, x, dims) for x, dims in zip((one, two), matrices, strict=True)]
-        dst = under(site.way.outputs[0], (many, m, n))
-        assert dst is not None
-        ops, operands, added = finished(site, [flat(step) for step in steps], dst, sums=True)
-        made = primitives.Matmul(values[0].desc, values[1].desc, None, dst, post_ops=ops)
-        found = site.add(made, *values, *operands, **added)
-        return site.sequence.view(found, site.dense(found, out.dims))
-
-    def make_columns(site: Site) -> Value:
-        """The transposed product, of the right matrices by the left ones."""
-        see = partial(site.transposed, order=SWAPPED)
-        values = [see(seen(site, x, dims)) for x, dims in zip((two, one), reversed(matrices), strict=True)]
-        dst = _turned(site.way.outputs[0], (many, m, n))
-        assert dst is not None
-        ops, operands, added = finished(site, [flat(step) for step in steps], dst, sums=True, see=see)
-        made = primitives.Matmul(values[0].desc, values[1].desc, None, dst, post_ops=ops)
-        found = see(site.add(made, *values, *operands, **added))
-        return site.sequence.view(found, site.dense(found, out.dims))
-
-    ways = []
-    by_columns = _turned_targets(case, steps, (many, m, n)) if wished else []
-    sides = [
-        [row_major(x.dims, x.dtype), *case.formats(x)] if x.data is None else [row_major(x.dims, x.dtype)]
-        for x in (one, two)
-    ]
-    for first, second in product(*(dict.fromkeys(side) for side in sides)):
-        pairs = ((one, first), (two, second))
-        formats = {x.name: desc for x, desc in pairs if x.data is None}
-        if len({id(x) for x, _ in pairs if x.data is None}) > len(formats) and one.name != two.name:
-            continue
-        left, right = (
-            row_major(dims, x.dtype) if prod(x.dims) < prod(dims) else under(desc, dims)
-            for (x, desc), dims in zip(pairs, matrices, strict=True)
-        )
-        if left is None or right is None:
-            continue
-        for target, dst in targets_of(case, steps, (many, m, n)):
-            cost = _products_cost(left, right, dst)
-            ways.append(Way({**wanted(case, steps, target), **formats}, (target,), cost, make))
-        for target, dst in by_columns:
-            cost = _products_cost(right.permute_axes(SWAPPED), left.permute_axes(SWAPPED), dst)
-            read = {**wanted(case, steps, target), **formats}
-            ways.append(Way(read, (target,), cost, make_columns, "columns"))
-    return ways
 
 
 @kept("matrix product")
