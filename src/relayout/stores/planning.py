@@ -183,23 +183,10 @@ def plan(
     where = os.path.abspath(path)
     _check_apart(lazy.address.path, where)
     desc = _destination(lazy, format, dtype, axes)
-    made = Attributes.make(lazy.dims, **attributes)
-    if normalise is not None:
-        made = normalise.attributes(lazy.desc, made)
-    made.check_range(lazy.dtype, desc.dtype)
-    made = made.taking_part(lazy.dtype, desc.dtype)
-    if made.reads_destination:
-        raise LayoutError("beta adds to an old destination, and that of a plan is new")
-    _check_carried(lazy, desc, made)
+    made = _attributes(lazy, desc, normalise, attributes)
     target, coded = _target(lazy, where, desc, chunks, shards, kind, codecs, zarr_format)
     found = lazy.stored.fingerprint()
-    complete = found.chunks == lazy.grid.total
-    absent = "" if complete or found.chunks < 0 else _missing(lazy, found)
-    if missing not in ("fill", "error"):
-        raise LayoutError(f"missing chunks are 'fill' or 'error', got {described(missing)}")
-    if missing == "error" and not complete:
-        absent = absent or "nobody knows which chunks are there"
-        raise LayoutError(f"{absent}; missing='error' (--missing error) refuses that")
+    complete, absent = _completeness(lazy, found, missing)
     room, base = as_bytes(memory), BASE if base is None else _count("base", base)
     passes = None if passes is None else _count("passes", passes, 2)
     many = (os.cpu_count() or 1) + SPARE if threads is None else _count("threads", threads)
@@ -208,7 +195,6 @@ def plan(
     made_target = target.open()
     sides = lazy.cells, Cells(desc, made_target.chunks, made_target.plain)
     _check_uncut(*sides)
-    between = str(Path(where, WORK, "between"))
     chosen = _chosen(lazy, desc, sides, left, (many, workers), passes, partial)
     if chosen is None:
         parts = _without_shards(lazy)
@@ -218,36 +204,14 @@ def plan(
     if chosen is None:
         raise _too_little(sides, room, base + lazy.stored.held)
     count, shapes, middle = chosen
-    stops: list[tuple[Address, Cells]] = [(lazy.address, sides[0]), (target, sides[1])]
+    stops = [(lazy.address, sides[0]), (target, sides[1])]
     if middle is not None:
-        told = {"create": Folder.create(middle.whole, middle.stored.chunks, "bin")}
-        stops.insert(1, (Address("folder", between, "", json.dumps(told, sort_keys=True)), middle))
-    passing, first = [], 0
-    collected = [between] * (len(shapes) - 1) + [str(Path(where, WORK, PARTS))]
-    # Values are converted in the pass that leaves less to be written in between.
-    early = middle is not None and middle.whole.dtype is desc.dtype
-    for number, shape in enumerate(shapes):
-        (one, a), (two, b) = stops[number], stops[number + 1]
-        here = made if middle is None or early == (number == 0) else Attributes()
-        first_pass = number == 0
-        passing.append(
-            Pass(
-                *(one, two, desc.dims, shape.block, shape.by_target, first, here),
-                *((found.newest, complete) if first_pass else (0, True)),
-                *(shape.reads * a.stored_bytes, shape.writes * b.stored_bytes),
-                *(shape.reads, shape.runs or shape.writes),
-                shape.memory,
-                shape.work,
-                a.stored.total,
-                collected[number] if shape.runs else "",
-                shape.assembled,
-            )
-        )
-        first += shape.blocks
+        stops.insert(1, (_between(where, middle), middle))
     notes = [note for note in (absent, lazy.stored.note, coded) if note]
     count = min(count, max(1, *(shape.blocks for shape in shapes)))
+    passing = _passes(stops, shapes, desc, made, (found.newest, complete), where)
     return Plan(
-        *(lazy.address, target, tuple(passing), found, room, base, count, rates, tuple(notes), many),
+        *(lazy.address, target, passing, found, room, base, count, rates, tuple(notes), many),
         *(workers, lazy.stored.held, partial),
     )
 
@@ -311,6 +275,73 @@ def _destination(
     desc = destination(lazy.desc, format, dtype, axes)
     stored_shape(desc)  # there is one
     return desc
+
+
+def _attributes(
+    lazy: LazyTensor, desc: MemoryDesc, normalise: Normalise | None, given: dict[str, Any]
+) -> Attributes:
+    """What becomes of the values; what can't be done with a new destination is refused."""
+    made = Attributes.make(lazy.dims, **given)
+    if normalise is not None:
+        made = normalise.attributes(lazy.desc, made)
+    made.check_range(lazy.dtype, desc.dtype)
+    made = made.taking_part(lazy.dtype, desc.dtype)
+    if made.reads_destination:
+        raise LayoutError("beta adds to an old destination, and that of a plan is new")
+    _check_carried(lazy, desc, made)
+    return made
+
+
+def _completeness(lazy: LazyTensor, found: Fingerprint, missing: str) -> tuple[bool, str]:
+    """Whether all chunks of the source are there, and what is said about it; refused if they must be."""
+    if missing not in ("fill", "error"):
+        raise LayoutError(f"missing chunks are 'fill' or 'error', got {described(missing)}")
+    complete = found.chunks == lazy.grid.total
+    absent = "" if complete or found.chunks < 0 else _missing(lazy, found)
+    if missing == "error" and not complete:
+        absent = absent or "nobody knows which chunks are there"
+        raise LayoutError(f"{absent}; missing='error' (--missing error) refuses that")
+    return complete, absent
+
+
+def _between(where: str, cells: Cells) -> Address:
+    """The store between two passes."""
+    told = {"create": Folder.create(cells.whole, cells.stored.chunks, "bin")}
+    return Address("folder", str(Path(where, WORK, "between")), "", json.dumps(told, sort_keys=True))
+
+
+def _passes(
+    stops: Sequence[tuple[Address, Cells]],
+    shapes: Sequence[search.Shape],
+    desc: MemoryDesc,
+    attributes: Attributes,
+    source: tuple[int, bool],
+    where: str,
+) -> tuple[Pass, ...]:
+    """The passes from store to store; ``source``: its newest time, and whether all its chunks are there."""
+    passing, first = [], 0
+    # Values are converted in the pass that leaves less to be written in between.
+    early = len(stops) > 2 and stops[1][1].whole.dtype is desc.dtype
+    for number, shape in enumerate(shapes):
+        (one, a), (two, b) = stops[number], stops[number + 1]
+        last = number == len(shapes) - 1
+        collected = str(Path(where, WORK, PARTS)) if last else two.path
+        passing.append(
+            Pass(
+                *(one, two, desc.dims, shape.block, shape.by_target, first),
+                attributes if early == (not last) else Attributes(),
+                *(source if number == 0 else (0, True)),
+                *(shape.reads * a.stored_bytes, shape.writes * b.stored_bytes),
+                *(shape.reads, shape.runs or shape.writes),
+                shape.memory,
+                shape.work,
+                a.stored.total,
+                collected if shape.runs else "",
+                shape.assembled,
+            )
+        )
+        first += shape.blocks
+    return tuple(passing)
 
 
 def _check_carried(lazy: LazyTensor, desc: MemoryDesc, attributes: Attributes) -> None:
