@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -18,7 +18,7 @@ from relayout.cli.progress import progress_bar
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from relayout.bench.rechunking import Outcome, Problem
+    from relayout.bench.rechunking import Contestant, Outcome, Problem
     from relayout.bench.scaling import Scaled
 
 __all__ = ["large"]
@@ -133,80 +133,46 @@ def large(
 
     with misuse():
         nbytes, room, piece = as_bytes(size), as_bytes(memory), as_bytes(chunk)
-    every = rechunking.problems(nbytes, piece)
-    problems = [one for one in every if all(text == one.name for text in texts)]  # one name may be in another
-    problems = problems or [one for one in every if all(text in one.name for text in texts)]
     if not workers or any(count < 1 for count in workers) or (engine is None and len(workers) > 1):
         raise click.UsageError(
             "--workers is a number of 1 or more; with --engine dask it may be several: 1,2,4",
             click.get_current_context(),
         )
-    known = rechunking.CONTESTANTS
-    contestants = [one for one in known if not names or any(text in one.name for text in names)]
-    if not problems or not contestants:
-        what, there = (
-            ("problem", rechunking.problems(nbytes, piece)) if not problems else ("contestant", known)
-        )
-        raise click.UsageError(
-            f"no {what} has that in its name: {', '.join(one.name for one in there)}",
-            click.get_current_context(),
-        )
+    every, known = rechunking.problems(nbytes, piece), rechunking.CONTESTANTS
+    named = [one for one in every if all(text == one.name for text in texts)]  # one name may be in another
+    named = named or [one for one in every if all(text in one.name for text in texts)]
+    problems = _some("problem", every, named)
+    own = [one for one in known if not names or any(text in one.name for text in names)]
+    contestants = _some("contestant", known, own)
     console, load, machine = output.console(), Load(), particulars("relayout")
     console.print(", ".join(f"{key} {value}" for key, value in machine.items()))
-    told = {"machine": machine, "size": nbytes, "memory": room, "codec": codec, "workers": workers}
+    told: dict[str, Any] = {
+        "machine": machine, "size": nbytes, "memory": room, "codec": codec, "workers": workers,
+    }  # fmt: skip
+    setting = Setting(room, workers, batch, None if codec == "none" else codec, folder)
     if engine is not None:
-        scaled = _scaled(
-            problems,
-            Setting(room, workers, batch, None if codec == "none" else codec, folder),
-            console,
-            output,
+        figures = [one._asdict() for one in _scaled(problems, setting, console, output)]
+    else:
+        told["cold"] = cold
+        how = {"python": python, "tries": tries, "patience": patience, "cold": cold}
+        found = _raced(problems, contestants, setting, how, output)
+        _tables(problems, found, cold, console)
+        figures = [{**one._asdict(), "seconds": None if one.error else one.seconds} for one in found]
+    told["cores_used_by_others"] = load.others()
+    output.json({**told, "problems": [one._asdict() for one in problems], "figures": figures})
+
+
+N = TypeVar("N", "Problem", "Contestant")
+
+
+def _some(what: str, known: Sequence[N], found: Sequence[N]) -> Sequence[N]:
+    """What was found among the known ones; it is refused to do nothing."""
+    if not found:
+        raise click.UsageError(
+            f"no {what} has that in its name: {', '.join(one.name for one in known)}",
+            click.get_current_context(),
         )
-        output.json(
-            {
-                **told,
-                "cores_used_by_others": load.others(),
-                "problems": [one._asdict() for one in problems],
-                "figures": [one._asdict() for one in scaled],
-            }
-        )
-        return
-    found: list[rechunking.Outcome] = []
-    where = Path(tempfile.mkdtemp(prefix="relayout-large-", dir=folder))
-    try:
-        with progress_bar(len(problems) * (len(contestants) + 1), output) as progress:
-            for problem in problems:
-                progress(f"{problem.name}: source")
-                source = where / "source.zarr"
-                rechunking.write_source(problem, source, None if codec == "none" else codec)
-                for contestant in contestants:
-                    progress(f"{problem.name}: {contestant.name}")
-                    given = source
-                    if contestant.copies == "result":
-                        given = where / "result.zarr"
-                        rechunking.write_result(problem, given, None if codec == "none" else codec)
-                    found.append(
-                        rechunking.compete(
-                            *(problem, contestant, given, where / "work"),
-                            memory=room, workers=workers[0], python=python, tries=tries, patience=patience,
-                            cold=cold,
-                        )
-                    )  # fmt: skip
-                    if given != source:
-                        shutil.rmtree(given)
-                shutil.rmtree(source)
-    finally:
-        shutil.rmtree(where, ignore_errors=True)
-    others = load.others()
-    _tables(problems, found, cold, console)
-    output.json(
-        {
-            **told,
-            "cold": cold,
-            "cores_used_by_others": others,
-            "problems": [one._asdict() for one in problems],
-            "figures": [{**one._asdict(), "seconds": None if one.error else one.seconds} for one in found],
-        }
-    )
+    return found
 
 
 class Setting(NamedTuple):
@@ -217,6 +183,40 @@ class Setting(NamedTuple):
     batch: int | None
     codec: str | None
     folder: str | None
+
+
+def _raced(
+    problems: Sequence[Problem],
+    contestants: Sequence[Contestant],
+    setting: Setting,
+    how: Mapping[str, Any],
+    output: Output,
+) -> list[Outcome]:
+    """Let each contestant convert each problem, as :func:`.rechunking.compete` has it."""
+    from relayout.bench import rechunking
+
+    found = []
+    where = Path(tempfile.mkdtemp(prefix="relayout-large-", dir=setting.folder))
+    source, result = where / "source.zarr", where / "result.zarr"
+    given = {"memory": setting.memory, "workers": setting.workers[0], **how}
+    try:
+        with progress_bar(len(problems) * (len(contestants) + 1), output) as progress:
+            for problem in problems:
+                progress(f"{problem.name}: source")
+                rechunking.write_source(problem, source, setting.codec)
+                for contestant in contestants:
+                    progress(f"{problem.name}: {contestant.name}")
+                    copies = contestant.copies == "result"
+                    if copies:
+                        rechunking.write_result(problem, result, setting.codec)
+                    read = result if copies else source
+                    found.append(rechunking.compete(problem, contestant, read, where / "work", **given))
+                    if copies:
+                        shutil.rmtree(result)
+                shutil.rmtree(source)
+    finally:
+        shutil.rmtree(where, ignore_errors=True)
+    return found
 
 
 def _scaled(problems: Sequence[Problem], setting: Setting, console: Console, output: Output) -> list[Scaled]:
