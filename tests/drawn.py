@@ -170,7 +170,10 @@ def _convolution(d: Draw) -> Primitive:
         weights = MemoryDesc(dims, kind, d.one(rl.any, *WEIGHTS[len(dims)]))
     else:
         weights = MemoryDesc((groups, made, channels // groups, *taps), kind, rl.any)
-    return p.Convolution(src, weights, post_ops="relu" if d.flag() else (), **windows)
+    ops = "relu" if d.flag() else ()
+    with suppress(LayoutError):  # few sizes have the algorithm
+        return p.Convolution(src, weights, post_ops=ops, **windows, algorithm=d.one("winograd", "auto"))
+    return p.Convolution(src, weights, post_ops=ops, **windows)
 
 
 def _deconvolution(d: Draw) -> Primitive:

@@ -26,9 +26,13 @@ from relayout.ops.windows import counts_of, taps_of
 from relayout.records import dataclass
 
 __all__ = [
-    *("Convolution", "Deconvolution", "Filtering", "InnerProduct", "Matmul", "SumOfProducts"),
+    *("ALGORITHMS", "Convolution", "Deconvolution", "Filtering", "InnerProduct", "Matmul", "SumOfProducts"),
     *("convolved", "transposed"),
 ]
+
+ALGORITHMS = ("direct", "winograd", "auto")
+"""Which sums a convolution adds up: those of the definition, or those of transformed tiles and filters, which
+round otherwise in real numbers (:mod:`relayout.kernels.conv.winograd`); or whichever takes less time."""
 
 REQUANTISES = ("dst_scale", "dst_zero_point")
 
@@ -57,6 +61,11 @@ class SumOfProducts(Operation):
     def leading(self) -> int:
         """The axes of the weights that count output channels, in front; 0: the last one does."""
         return 1
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """The attributes that gradients have, too."""
+        return self.attributes
 
     def sums(self, src: Reals, weights: Reals) -> Reals:
         """Of products of real numbers."""
@@ -121,6 +130,13 @@ class Convolution(Filtering, SumOfProducts):
     """
 
     kind = "convolution"
+    algorithm: str = "direct"
+    """One of :data:`ALGORITHMS`: how real numbers may be rounded on the way. The definition is the same."""
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """How filters move."""
+        return {name: value for name, value in self.attributes.items() if name != "algorithm"}
 
     def sums(self, src: Reals, weights: Reals) -> Reals:
         """Tap by tap."""

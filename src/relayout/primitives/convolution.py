@@ -24,10 +24,13 @@ from relayout.ops.formats import with_formats
 from relayout.ops.operation import Operation
 from relayout.primitives.meaning import check_data, check_weights
 from relayout.primitives.product_primitive import ProductPrimitive, vectors_of
-from relayout.primitives.products import Products, weights_format
+from relayout.primitives.products import Products, refusal, weights_format
 from relayout.primitives.sizes import for_each_axis, in_front_and_behind
+from relayout.records import replace
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from relayout.primitives.transposed import Transposed
 
 __all__ = ["Convolution", "ImageProducts", "filters_of", "formats_of_images", "windows_of"]
@@ -110,6 +113,7 @@ class ImageProducts(ProductPrimitive):
         windows: Windows,
         sizes: Sequence[int],
         post_ops: Any,
+        **others: Any,
     ) -> None:
         """What constructors end with; ``sizes`` are those of the spatial axes of the destination."""
         src = given["src"]
@@ -127,7 +131,7 @@ class ImageProducts(ProductPrimitive):
             in_three([front for front, _ in windows.padding], 0),
         )
         outputs = filters.groups * filters.outputs
-        dims, attributes = (src.dims[0], outputs, *sizes), windows._asdict()
+        dims, attributes = (src.dims[0], outputs, *sizes), windows._asdict() | others
         self._complete(kind, given, dst, dims, outputs, post_ops, grouped=filters.grouped, **attributes)
 
 
@@ -163,11 +167,29 @@ class Convolution(ImageProducts):
         Zeros in front of and behind each spatial axis; for each axis a number or a pair (in front, behind).
     post_ops : sequence
         See :mod:`relayout.ops.post_ops`.
+    algorithm : str
+        Which sums are added up (oneDNN's algorithm kinds):
+
+        ``"direct"``
+            All products of the definition.
+        ``"winograd"``
+            16 products in place of 36, of transformed tiles of 4x4 pixels and filters, F(2x2, 3x3);
+            25 with strides of two. For filters of 3x3 taps without dilation or groups, and channels that fill
+            vectors; others are refused. Integers have the same results. In f32 (f16 and bf16 are widened)
+            outputs differ from exact sums by up to about ``(inputs + 10) * 2**-24`` times 16 times the sum
+            over input channels of the largest of a tile's pixels times all magnitudes of the filter. Usually
+            the error is that of a direct sum; where neighbouring pixels differ by orders of magnitude it is
+            that of the largest. Infinities and NaN may make NaN of all four outputs of a tile that reads
+            them, and so may overflows: of sources from a quarter of the largest f32 on, of sums from a
+            sixteenth.
+        ``"auto"``
+            Whichever takes less time by an estimate. That knows the processor and the descriptors, not how
+            many threads there are nor what was measured: the same bits each time.
 
     Raises
     ------
     LayoutError
-        Sizes don't fit together.
+        Sizes don't fit together, or there is no such algorithm for them.
 
     Examples
     --------
@@ -212,7 +234,12 @@ class Convolution(ImageProducts):
         dilation: int | Sequence[int] = 1,
         padding: int | Sequence[int | tuple[int, int]] = 0,
         post_ops: Any = (),
+        algorithm: str = "direct",
     ) -> None:
+        if algorithm not in ops.ALGORITHMS:
+            known = ", ".join(ops.ALGORITHMS)
+            raise LayoutError(f"convolution: {algorithm!r} is no algorithm; there are {known}")
+        self.algorithm = algorithm
         needed, optional = {"src": src, "weights": weights}, {"bias": bias, "scale": scale}
         optional |= {"src_zero_point": src_zero_point, "weights_zero_point": weights_zero_point}
         optional |= {"dst_scale": dst_scale, "dst_zero_point": dst_zero_point}
@@ -228,7 +255,27 @@ class Convolution(ImageProducts):
                     f"{sum(windows.padding[axis])} of padding; the filter spans {span}"
                 )
             sizes.append(max(0, room // windows.strides[axis] + 1))
-        self._of_images(ops.Convolution, needed | optional, dst, filters, windows, sizes, post_ops)
+        self._of_images(
+            ops.Convolution, needed | optional, dst, filters, windows, sizes, post_ops, algorithm=algorithm
+        )
+        why = refusal(self._as_products(self.descs)) if algorithm == "winograd" else ""
+        if why:
+            raise LayoutError(
+                f"convolution: no algorithm winograd for src {src} and weights {weights}: {why}"
+            )
+
+    def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products:
+        """What is computed, on these descriptors."""
+        found = super()._as_products(descs)
+        assert isinstance(found, Products)
+        return replace(found, algorithm=self.algorithm) if self.algorithm != "direct" else found
+
+    def _alternatives(self) -> list[Self]:
+        """Of an algorithm that is demanded those that have it."""
+        found = super()._alternatives()
+        if self.algorithm != "winograd":
+            return found
+        return [one for one in found if not refusal(one._as_products(one.descs))]
 
 
 def filters_of(

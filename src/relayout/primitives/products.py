@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("VECTORS", "Lowered", "Products", "Ways", "WeightedSums"),
-    *("fusable", "products", "ways", "weights_format"),
+    *("fusable", "products", "refusal", "ways", "weights_format"),
 ]
 
 WORD = 4  # bytes of a bias, a scale or a zero point
@@ -83,6 +83,8 @@ class Products(WeightedSums):
     """What ``dst`` is a view of; None: of nothing else."""
     src_zero_point: MemoryDesc | None = None
     weights_zero_point: MemoryDesc | None = None
+    algorithm: str = "direct"
+    """One of :data:`relayout.ops.products.ALGORITHMS`: which sums of real numbers are meant."""
     noun: ClassVar[str] = "products in "
     """What a list of such schedules begins with, where a program has others, too."""
 
@@ -94,6 +96,7 @@ class Products(WeightedSums):
             words += [f"{name} {spell_dims(sizes)}"] * (set(sizes) != {usual})
         several = ((name, getattr(self, name)) for name in VECTORS)
         words += [f"{name} {desc}" for name, desc in several if desc is not None]
+        words += [self.algorithm] * (self.algorithm != "direct")
         return ", ".join([*words, *map(str, self.post_ops)])
 
     @property
@@ -256,6 +259,33 @@ def ways(made: Products, few: bool = False) -> Ways | None:
     return _ways(_bare(folded(_begun(made)[0])), host(), threads.count(), few)
 
 
+@locked
+def refusal(made: Products) -> str:
+    """Why products are not done by the algorithm that they demand; empty: they are."""
+    from relayout.kernels.conv.arithmetic import arithmetic_of
+    from relayout.kernels.conv.planning import Problem
+    from relayout.kernels.conv.weights import weights_text
+    from relayout.kernels.conv.winograd import obstacle
+    from relayout.targets.machine import host
+
+    if not supported():
+        return "there are no kernels here"
+    if not made.flops:
+        return "there is nothing to compute"
+    if ways(made, few=True) is not None:
+        return ""
+    src, weights, dst, geometry = made.src, made.weights, made.dst, made.geometry
+    how = arithmetic_of(src.dtype, weights.dtype, geometry, host(), made.zeros)
+    if how is None:
+        return f"there is no kernel for {src.dtype} by {weights.dtype}"
+    text = weights_text(geometry, how, host(), len(weights.dims) - 2 - made.grouped, made.grouped)
+    packed = MemoryDesc(weights.dims, weights.dtype, text)
+    given = None if weights.layout.same_bytes(packed.layout) else weights
+    sides = src, packed, dst, geometry
+    why = obstacle(Problem(*sides, how, made.grouped, given, made.zeros, made.algorithm), host())
+    return why or f"there is no kernel for dst {dst}"
+
+
 def _bare(made: Products) -> Products:
     """The same without what becomes of the sums, which changes no plan."""
     return replace(made, bias=None, scale=None, post_ops=(), whole=None)
@@ -282,7 +312,7 @@ def _ways(made: Products, machine: Machine, many: int, few: bool = False) -> Way
                 format = weights_text(made.geometry, one, machine, spatial, made.grouped)
                 weights, given = MemoryDesc(weights.dims, weights.dtype, format), made.weights
             sides = made.src, weights, made.dst, made.geometry
-            problem = Problem(*sides, one, made.grouped, given, made.zeros)
+            problem = Problem(*sides, one, made.grouped, given, made.zeros, made.algorithm)
             if few:
                 best = cheapest(problem, machine, many)
                 found: tuple[Candidate, ...] = () if best is None else (best,)

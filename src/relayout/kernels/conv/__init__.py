@@ -23,7 +23,7 @@
 ``depthwise_bytes``   the same in bytes, four taps in an instruction: the plan
 ``depthwise_bytes_text``
                       and its text
-``winograd``          3x3 filters over bytes, by fewer products: the plan
+``winograd``          3x3 filters by fewer products: the plan
 ``winograd_text``     and its text
 ``gemv``              few rows by weights whose inputs lie side by side: the plan
 ``gemv_text``         and its text

@@ -2,9 +2,14 @@
 
 A candidate is a direct plan, loops around the tile (:mod:`.direct`), cut into tiles and tasks in any of some
 hundred ways, a depthwise plan (:mod:`.depthwise`), one that reads weights as they lie for few rows
-(:mod:`.gemv`), or one that multiplies transformed bytes (:mod:`.winograd`). The model (:mod:`.cost`) puts
+(:mod:`.gemv`), or one that multiplies transformed numbers (:mod:`.winograd`). The model (:mod:`.cost`) puts
 them in order. The first is the estimate. The others come near it, differ from it in more than a detail, and
 add up their sums in the same order, so that all give the same bits.
+
+Transformed bytes give the bits of all others, and are candidates like them. Transformed real numbers don't:
+they are candidates among themselves, where a problem asks for them. Where it leaves the choice (``auto``),
+that is made by estimates for one thread, so that neither a measurement nor the number of threads changes a
+bit of a result.
 """
 
 from __future__ import annotations
@@ -36,6 +41,7 @@ _Way = Callable[[Problem, Machine, int, Facts], Iterable[tuple[Depthwise | Gemv,
 MOST_CANDIDATES = 6  # schedules that are measured
 MOST_ALIKE = 3  # of these with the same tiles, cut into other tasks
 COST_LIMIT = 1.3  # estimated cost over the lowest: above that a schedule is not measured
+GAIN = 0.9  # of the time of direct sums, which transformed real numbers must be expected to stay below
 
 
 class Candidate(NamedTuple):
@@ -146,12 +152,25 @@ def _plans(
     if least is None:
         return [], []
     order = least[1]  # the same for all numbers of threads
+    if problem.algorithm != "direct" and order != ():
+        transformed = list(winograd(problem, machine, threads, facts))
+        if problem.algorithm == "winograd" or (
+            transformed and GAIN * least[0] > _least_transformed(problem, machine, facts) + packing
+        ):
+            return [(transformed_of(one, threads, facts) + packing, one) for one in transformed], []
     found: list[tuple[float, Plan]] = [one for one in narrow if one[1].order == order]
     if order == ():
         found += [
             (transformed_of(one, threads, facts), one) for one in winograd(problem, machine, threads, facts)
         ]
+    if problem.algorithm == "winograd":
+        return [one for one in found if isinstance(one[1], Winograd)], []
     return found, [model for model, own in models if own == order]
+
+
+def _least_transformed(problem: Problem, machine: Machine, facts: Facts) -> float:
+    """Cycles of the best plan that transforms, on one thread."""
+    return min(transformed_of(one, 1, facts) for one in winograd(problem, machine, 1, facts))
 
 
 def _alone(plan: Depthwise | Gemv, problem: Problem, facts: Facts) -> float:

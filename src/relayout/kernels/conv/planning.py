@@ -51,6 +51,8 @@ class Problem(NamedTuple):
     given: MemoryDesc | None = None
     """The weights as they come, where they are packed in each call; None: as they are read."""
     zeros: Zeros = Zeros()
+    algorithm: str = "direct"
+    """One of :data:`relayout.ops.products.ALGORITHMS`: which sums of real numbers are meant."""
 
 
 def nests(problem: Problem, machine: Machine, threads: int) -> Iterator[Direct]:

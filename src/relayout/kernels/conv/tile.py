@@ -120,6 +120,9 @@ class Tile:
     pitch : int
         If the next tile's pixels follow this one's and are to be prefetched: bytes from one to the next,
         all of which the innermost loop of the sum goes over. 0: nothing is asked for.
+    later : int
+        How many bytes behind a further pointer, ``later``, are prefetched into the second cache in each turn
+        of a sum over one loop; 0: none.
     """
 
     arithmetic: Arithmetic
@@ -142,6 +145,7 @@ class Tile:
     offset: bool = False
     centred: bool = False
     rest: tuple[int, int, int] | None = None
+    later: int = 0
 
     @property
     def counted(self) -> dict[Loop, str]:
@@ -434,6 +438,9 @@ class _Writer:
         vectors = [[self.dot.weights(b.gep(weights, at)) for at in tap] for tap in streams]
         for at in chain.from_iterable(streams) if tile.ahead else ():
             self.prefetch(b.gep(weights, at + tile.ahead))
+        if tile.later:
+            gone = b.sub(b.ptrtoint(weights), b.ptrtoint(b["weights"]))
+            b.prefetch(b.gep(b["later"], b.udiv(gone, tile.loops[-1].steps[1] // tile.later)), 2)
         uses: dict[int, list[tuple[int, int]]] = {}
         for p, at in enumerate(tile.src):
             for tap, (behind, _) in enumerate(tile.taps):

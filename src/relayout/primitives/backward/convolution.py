@@ -63,7 +63,7 @@ class DataGradient(Backward, ImageProducts):
         decided = self._decided(given)
         found = {"diff_src": decided.pop("diff_src")}
         post_ops = post_ops_for(self.kind, post_ops, found["diff_src"])
-        self._settle(self.means, decided, found, post_ops, **forward.operation.attributes)
+        self._settle(self.means, decided, found, post_ops, **forward.operation.shared)
 
     def _as_products(self, descs: Mapping[str, MemoryDesc]) -> Products | Transposed:
         weights, src, dst = (descs[name] for name in ("weights", *self._sides))

@@ -109,7 +109,7 @@ class WeightsBackward(Backward, Choosing):
         decided = self._decided(given)
         names = [name for name in decided if name.startswith("diff_w") or name == "diff_bias"]
         outputs = {name: decided.pop(name) for name in names}
-        self._settle(self.means, decided, outputs, **forward.operation.attributes)
+        self._settle(self.means, decided, outputs, **forward.operation.shared)
 
     def _as_gradient(self, descs: Mapping[str, MemoryDesc]) -> Gradient:
         """What is computed, on these descriptors."""
