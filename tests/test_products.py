@@ -35,10 +35,11 @@ import relayout as rl
 from covering import share
 from fences import output_of
 from relayout import LayoutError, MemoryDesc
-from relayout.kernels.conv import arithmetic, candidates, cost, geometry, planning, weights
+from relayout.kernels.conv import arithmetic, candidates, cost, geometry, planning, tile, weights
 from relayout.kernels.conv import module as text
 from relayout.kernels.conv.epilogue import Epilogue
 from relayout.kernels.conv.tile import lanes_of, pieces_of
+from relayout.loops.nest import Loop
 from relayout.ops.functions import Function
 from relayout.ops.post_ops import Sum
 from relayout.primitives import Convolution, InnerProduct, Matmul
@@ -743,6 +744,60 @@ def test_the_cheapest_schedule_is_the_first_candidate(cpu, threads):
             found = candidates.candidates(problem, machine, threads)
             best = candidates.cheapest(problem, machine, threads)
             assert best == (found[0] if found else None), (one, two, groups, k)
+
+
+@pytest.mark.parametrize("inputs", [7, 8, 9, 10, 64])
+@pytest.mark.parametrize("kinds", [("f32", "f32"), ("u8", "s8")])
+def test_turns_of_avx2_are_several_in_one_piece(kinds, inputs):
+    """Four turns, or as many as leave none over, with one barrier each, ask for each line of weights once."""
+    for cpu in ("x86-64-v3", "x86-64-v4"):
+        machine, shape = x86(cpu)[0], geometry.Geometry.of_matrices(12, inputs, 16)
+        how = arithmetic.arithmetic_of(*map(rl.dtype, kinds), shape, machine)
+        found = tile.Tile(
+            how,
+            kinds[1],
+            (0, 4 * inputs),
+            (0, 64),
+            (0,),
+            ((),),
+            machine.vector // 4,
+            (Loop(ceil(inputs / how.depth), (how.step, lanes_of(machine) * how.depth)),),
+            ahead=2048,
+        )
+        turns, weight = found.loops[0].extent, found.loops[0].steps[1]
+        several = max(n for n in (1, 2, 3, 4) if turns % n == 0) if machine.is_avx2 else 1
+        written = tile.tile_function("one", found, machine, (), Nothing())
+        assert written.count("llvm.prefetch") == (ceil(several * weight / 64) if several > 1 else 1), cpu
+        assert written.count(tile.BARRIER) == (several if several > 1 else 0), cpu
+
+
+class Nothing:
+    """What becomes of sums that nobody stores."""
+
+    def __call__(self, b, x, pixel, number):
+        return x
+
+    def store(self, b, sums):
+        pass
+
+
+def test_pixels_of_all_taps_count_for_a_set_of_the_first_cache():
+    """7 pixels of three taps, two apart, are 15 lines of one set, where a pixel has 4096 bytes."""
+    how, machine = arithmetic.FLOATS, x86("x86-64-v3")[0]
+    shape = geometry.Geometry(
+        1, 32, 32, 32, (1, 14, 14), (1, 7, 7), (1, 3, 3), (1, 2, 2), (1, 1, 1), (0, 1, 1)
+    )
+    filters = desc((32, 32, 32, 3, 3), weights.weights_text(shape, how, machine, 2, True))
+    sides = desc((1, 1024, 14, 14), "nhwc"), filters, desc((1, 1024, 7, 7), "nhwc")
+    several = [
+        cost.Model(nest)
+        for nest in planning.nests(planning.Problem(*sides, shape, how, True), machine, 1)
+        if len(nest.taps) == 3 and not nest.packs
+    ]
+    assert several
+    for model in several:
+        assert [model.read(pixels) for pixels in (1, 4, 7)] == [3, 9, 15]
+        assert model.turn(7, 1) > model.turn(3, 1) + 5
 
 
 @pytest.mark.parametrize("cpu", LEVELS)

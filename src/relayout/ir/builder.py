@@ -322,6 +322,19 @@ class Builder:
         """Call a function that returns a value."""
         return self._value(type, f"call {type} {_called(name, arguments)}")
 
+    def opaque(self, x: Value) -> Value:
+        """The same value, of which LLVM knows no more: integer sums are not regrouped across this.
+
+        It stays in its register, of x86, and takes no instruction.
+
+        >>> from relayout.ir.types import I32
+        >>> b = Builder()
+        >>> x = b.opaque(Value("%x", vector(8, I32)))
+        >>> print(b.body())
+          %v1 = call <8 x i32> asm sideeffect "", "=x,0"(<8 x i32> %x)
+        """
+        return self._value(x.type, f'call {x.type} asm sideeffect "", "=x,0"({x.type} {x})')
+
     def intrinsic(self, name: str, *operands: Value, result: Type | None = None) -> Value:
         """Call one of LLVM's intrinsics that are overloaded by the type of their operands.
 

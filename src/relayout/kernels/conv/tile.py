@@ -29,6 +29,13 @@ Groups of fewer channels than lanes (depthwise and ResNeXt's convolutions) take 
 several groups are computed at once, so what a lane is multiplied by differs from group to group. A vector of
 neighbouring input channels is loaded, and spread by a pattern.
 
+**Instructions count, too.** A core decodes and retires six instructions in a cycle (Zen 3), and half as many
+where a neighbour is at work on the other thread of the same core. A turn of 12 products with 7 or 8 loads, two
+or three requests for weights and three instructions of a loop is more than it gets then: 1.5 times as long as
+the multiplications take. Four turns one behind the other have one loop, and ask for each line of weights once;
+1.2 times (``docs/lessons.md``). A barrier behind each turn keeps LLVM from loading all that they need first,
+for which there are no registers.
+
 Narrow numbers are multiplied two or four at a time (:mod:`.arithmetic`): an element of the source is then a
 pair of s16, say, and so is each lane of the weights (:mod:`.dot`). Where the zero of the source is another
 number than 0, sums begin with what that adds to them (:mod:`.offsets`).
@@ -48,7 +55,7 @@ from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.dot import Dot
 from relayout.loops.nest import Loop
 from relayout.records import dataclass
-from relayout.targets.machine import Machine
+from relayout.targets.machine import LINE, Machine
 
 __all__ = [
     "BLOCK",
@@ -67,6 +74,8 @@ COUNTS = ("plane", "row", "deep", "high")
 """What tiles are told where taps may fall outside: the first plane and row of taps that are inside, and how
 many are."""
 FIRST = {"deep": "plane", "high": "row"}
+UNROLLED = 4  # turns that are written one behind the other where registers are half a line
+BARRIER = 'call void asm sideeffect "", "~{memory}"()'
 OUTSIDE = -(1 << 62)  # the place of what falls outside, before all others: there products are zero
 
 
@@ -209,6 +218,9 @@ class _Writer:
 
     def __init__(self, name: str, tile: Tile, machine: Machine, extra: Sequence[str]) -> None:
         self.tile, self.lanes = tile, lanes_of(machine)
+        # of taps at once one turn has as many products as several of others, and LLVM would spill sums
+        self.unrolled = UNROLLED if machine.is_avx2 and len(tile.taps) == 1 else 1
+        self.behind = 0  # turns of the innermost loop that were written in front of this one, in one piece
         loops = tuple(loop for loop in tile.loops if loop.extent > 1)
         self.counts = tile.counted
         self.columns = loops[len(tile.counters)] if len(tile.outside) > 1 and len(tile.taps) == 1 else None
@@ -371,6 +383,37 @@ class _Writer:
         count = b[self.counts[loop]] if loop in self.counts else loop.extent
         return b.repeat(0, count, 1, [src, weights, *sums], turn, True)[2:]
 
+    def innermost(
+        self,
+        loop: Loop,
+        src: Value,
+        weights: Value,
+        sums: list[Value],
+        body: Callable[[Value, Value, list[Value]], list[Value]],
+    ) -> list[Value]:
+        """The turns of the innermost loop, several of them one behind the other."""
+        b, (forth, on) = self.b, loop.steps
+        several = next(n for n in range(self.unrolled, 0, -1) if loop.extent % n == 0)
+        if several == 1 or loop in self.counts or loop == self.columns:
+            return self.turns(loop, src, weights, sums, body)
+
+        def turn(_: Value, given: list[Value]) -> list[Value]:
+            s, y, *inside = given
+            for k in range(several):
+                self.behind = k
+                inside = body(b.gep(s, k * forth), b.gep(y, k * on), inside)
+                b.line(BARRIER)
+                if self.tile.arithmetic.sums != "f32" and k + 1 < several:
+                    inside = [b.opaque(one) for one in inside]
+            self.behind = 0
+            return [b.gep(s, several * forth), b.gep(y, several * on), *inside]
+
+        return b.repeat(0, loop.extent // several, 1, [src, weights, *sums], turn, True)[2:]
+
+    def fresh(self, step: int) -> bool:
+        """Whether something that goes on by so many bytes in a turn is in another line than a turn before."""
+        return self.behind == 0 or self.behind * step // LINE > (self.behind - 1) * step // LINE
+
     def totals(self, outer: tuple[Loop, ...], inner: tuple[Loop, ...], starts: list[Value]) -> list[Value]:
         """Long sums in blocks, each summed from zero and then added to a total in memory."""
         b, size = self.b, self.sum.bytes
@@ -416,11 +459,11 @@ class _Writer:
         def body(s: Value, y: Value, inside: list[Value]) -> list[Value]:
             following = self.following(loop, src, s, ahead) if apart else None
             after = self.nest(left[1:], s, y, inside, following)
-            if ahead and not left[1:]:
+            if ahead and not left[1:] and self.fresh(loop.steps[0] * len(self.tile.src)):
                 self.prefetch_part(self.b.gep(src, ahead) if later is None else later, src, s)
             return after
 
-        return self.turns(loop, src, weights, sums, body)
+        return (self.turns if left[1:] else self.innermost)(loop, src, weights, sums, body)
 
     def following(self, loop: Loop, start: Value, here: Value, ahead: int) -> Value:
         """Which pixels are read after those here: of the next turn, or of the next tile."""
@@ -436,9 +479,8 @@ class _Writer:
         b, tile = self.b, self.tile
         streams = [[place + at for at in tile.weights] for _, place in tile.taps]
         vectors = [[self.dot.weights(b.gep(weights, at)) for at in tap] for tap in streams]
-        for at in chain.from_iterable(streams) if tile.ahead else ():
-            self.prefetch(b.gep(weights, at + tile.ahead))
-        if tile.later:
+        self.prefetch_weights(weights, list(chain.from_iterable(streams)))
+        if tile.later and self.fresh(tile.later):
             gone = b.sub(b.ptrtoint(weights), b.ptrtoint(b["weights"]))
             b.prefetch(b.gep(b["later"], b.udiv(gone, tile.loops[-1].steps[1] // tile.later)), 2)
         uses: dict[int, list[tuple[int, int]]] = {}
@@ -469,8 +511,7 @@ class _Writer:
         """
         b, tile, count = self.b, self.tile, len(self.tile.weights)
         vectors = [self.dot.halves(b.gep(weights, at)) for at in tile.weights]
-        for at in tile.weights if tile.ahead else ():
-            self.prefetch(b.gep(weights, at + tile.ahead))
+        self.prefetch_weights(weights, tile.weights)
         for p in range(0, len(tile.src), 2):
             both = tile.src[p], tile.src[min(p + 1, len(tile.src) - 1)]
             x = self.dot.two(*(b.gep(src, at) for at in both))
@@ -505,6 +546,13 @@ class _Writer:
         if not self.tile.offset:
             return constant(self.factor, 0)
         return self.b.load(self.factor, self.b["offsets"], self.factor.bytes)
+
+    def prefetch_weights(self, weights: Value, streams: Sequence[int]) -> None:
+        """Ask for weights that are multiplied later; of several turns in one piece for each line once."""
+        ahead, loops = self.tile.ahead, self.loops[1]
+        if ahead and (not loops or self.fresh(loops[-1].steps[1])):
+            for at in streams:
+                self.prefetch(self.b.gep(weights, at + ahead))
 
     def prefetch(self, pointer: Value) -> None:
         """Prefetch a line to the L1 cache; to L2 only, it costs 5 to 10 % of all time."""
