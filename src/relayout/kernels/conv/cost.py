@@ -107,7 +107,16 @@ FACTS = Facts()
 is a guess. For another processor they are a starting point, from which the contest goes on."""
 
 HALF_LINES = FACTS._replace(
-    latency=4.4, loads=2.0, load=0.01, call=45.0, near=16.0, jumps=1.0, again=2.0, ways=7, conflict=0.0, missed=2.1
+    latency=4.4,
+    loads=2.0,
+    load=0.01,
+    call=45.0,
+    near=16.0,
+    jumps=1.0,
+    again=2.0,
+    ways=7,
+    conflict=0.0,
+    missed=2.1,
 )
 """Those of processors whose vectors are half a cache line, fitted to one with AVX2 (Zen 3).
 
@@ -115,8 +124,8 @@ A tile of 12 sums takes 6.0 cycles for a turn with 7 or 8 loads, which cost noth
 and 45 cycles for a call: until the first products are there, and after the branch that ends the loop. What
 comes from its L3 cache, block by block, comes a line at a time, and what is read from there once more not
 much faster. Where more pixels are in one set than its 8 ways hold beside a line of weights, each of them
-comes from the L2 cache in each turn: 14 pixels, 4096 bytes apart, take 15 cycles more; 7 pixels of three taps,
-two apart, which are 15, take 20 more.
+comes from the L2 cache in each turn: 14 pixels, 4096 bytes apart, take 15 cycles more; 7 pixels of three
+taps, two apart, which are 15, take 20 more.
 """
 
 

@@ -29,12 +29,12 @@ Groups of fewer channels than lanes (depthwise and ResNeXt's convolutions) take 
 several groups are computed at once, so what a lane is multiplied by differs from group to group. A vector of
 neighbouring input channels is loaded, and spread by a pattern.
 
-**Instructions count, too.** A core decodes and retires six instructions in a cycle (Zen 3), and half as many
-where a neighbour is at work on the other thread of the same core. A turn of 12 products with 7 or 8 loads, two
-or three requests for weights and three instructions of a loop is more than it gets then: 1.5 times as long as
-the multiplications take. Four turns one behind the other have one loop, and ask for each line of weights once;
-1.2 times (``docs/lessons.md``). A barrier behind each turn keeps LLVM from loading all that they need first,
-for which there are no registers.
+**Instructions count, too.** A core takes up six instructions in a cycle (Zen 3), and half as many where a
+neighbour is at work on the other thread of the same core. A turn of 12 products with 7 or 8 loads, two or
+three requests for weights and three instructions of a loop is more than it gets then: it takes 1.5 times as
+long as the multiplications. Four turns in one piece have one loop, and ask for each line of weights once;
+they take 1.2 to 1.3. A barrier behind each turn keeps LLVM from loading first all that they need, for which
+there are no registers.
 
 Narrow numbers are multiplied two or four at a time (:mod:`.arithmetic`): an element of the source is then a
 pair of s16, say, and so is each lane of the weights (:mod:`.dot`). Where the zero of the source is another
