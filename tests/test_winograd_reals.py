@@ -13,6 +13,8 @@ import pytest
 import relayout as rl
 from fences import output_of
 from relayout.errors import LayoutError
+from relayout.graph import Graph, Node, Value
+from relayout.graph.inference import inferred
 from relayout.jit import compile as compile_
 from relayout.kernels.conv import candidates
 from relayout.kernels.conv.epilogue import Epilogue
@@ -318,3 +320,58 @@ def test_large_layers_are_transformed_by_the_estimate(cpu):
                 for threads in (1, 2, 5)
             ]
             assert {isinstance(one.plan, Winograd) for one in found} == {True}
+
+
+def network(channels=64, size=28):
+    """Three convolutions with their ReLUs, and a residual."""
+    rng = np.random.default_rng(0)
+    x = Value("x", (2, channels, size, size), np.dtype("f4"))
+    nodes, constants, name = [], {}, "x"
+    for k in range(3):
+        constants[f"w{k}"] = (rng.standard_normal((channels, channels, 3, 3)) / 24).astype(np.float32)
+        constants[f"b{k}"] = rng.standard_normal(channels).astype(np.float32)
+        nodes.append(Node("Conv", (name, f"w{k}", f"b{k}"), (f"c{k}",), {"pads": (1, 1, 1, 1)}))
+        nodes.append(Node("Add", (f"c{k}", name), (f"a{k}",)))
+        nodes.append(Node("Relu", (f"a{k}",), (f"y{k}",)))
+        name = f"y{k}"
+    return Graph((x,), (name,), tuple(nodes), constants)
+
+
+def transforming(run, x):
+    """How many of its steps transform."""
+    return sum("products in place of" in layer.implementation for layer in run.profile(x, repeat=1))
+
+
+def test_graphs_take_an_algorithm():
+    """What is chosen freely is one of the two others, whatever the number of threads."""
+    graph = network()
+    x = np.random.default_rng(1).standard_normal((2, 64, 28, 28)).astype(np.float32)
+    runs = {name: graph.compile("nhwc", algorithm=name) for name in ("direct", "winograd", "auto")}
+    found = {name: run(x)[0] for name, run in runs.items()}
+    assert [transforming(runs[name], x) for name in ("direct", "winograd")] == [0, 3]
+    np.testing.assert_allclose(found["winograd"], found["direct"], atol=1e-4 * abs(found["direct"]).max())
+    assert any((found["auto"] == found[name]).all() for name in ("direct", "winograd"))
+    for threads in (1, 2, 3):
+        np.testing.assert_array_equal(graph.compile("nhwc", threads)(x)[0], found["auto"])
+    with pytest.raises(LayoutError, match="'fft' is no algorithm"):
+        graph.compile(algorithm="fft")
+
+
+def test_what_has_no_such_algorithm_is_direct_in_a_graph():
+    """Demanded, it is taken wherever it is possible: filters of 5x5 taps are convolved as ever."""
+    x = Value("x", (1, 16, 9, 9), np.dtype("f4"))
+    weights = np.random.default_rng(0).standard_normal((8, 16, 5, 5)).astype(np.float32)
+    graph = Graph((x,), ("y",), (Node("Conv", ("x", "w"), ("y",)),), {"w": weights})
+    given = np.random.default_rng(1).standard_normal(x.dims).astype(np.float32)
+    found = [graph.compile(algorithm=name)(given)[0] for name in ("direct", "winograd")]
+    np.testing.assert_array_equal(*found)
+
+
+def test_open_and_pickled_runs_keep_their_algorithm():
+    graph = network(16, 8)
+    opened = graph.replaced(inputs=(Value("x", ("n", 16, 8, 8), np.dtype("f4")),))
+    x = np.random.default_rng(1).standard_normal((2, 16, 8, 8)).astype(np.float32)
+    for name, count in (("direct", 0), ("winograd", 3)):
+        run = inferred(opened).compile(algorithm=name)
+        for one in (run, pickle.loads(pickle.dumps(run))):
+            assert transforming(one.at(x), x) == count

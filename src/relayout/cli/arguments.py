@@ -10,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 __all__ = [
+    "ALGORITHM",
     "DIALECT",
     "DIMS",
     "DTYPE",
@@ -173,4 +174,6 @@ def examples(*lines: str) -> str:
 
 
 PRECISION = click.Choice(("f32", "bf16", "f16"))
+
+ALGORITHM = click.Choice(("auto", "direct", "winograd"))
 """The type in which a model's products of f32, and what follows them, are computed."""

@@ -135,7 +135,7 @@ def load(file: str) -> Graph:
 def check_decided(file: str, settings: Mapping[str, Any]) -> None:
     """Refuse options that a saved run has no use for: those that are given, of all that decide."""
     options = {"format": "--format", "dims": "--dim", "batch": "--batch", "threads": "--threads"}
-    options["precision"] = "--precision"
+    options |= {"precision": "--precision", "algorithm": "--algorithm"}
     useless = [option for name, option in options.items() if settings.get(name)]
     if useless:
         raise click.UsageError(

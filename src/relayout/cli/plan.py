@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from relayout.cli import models
-from relayout.cli.arguments import FORMAT, PRECISION, examples
+from relayout.cli.arguments import ALGORITHM, FORMAT, PRECISION, examples
 from relayout.cli.models import model_options
 from relayout.cli.options import Output, check_writable, output_options
 from relayout.cli.tables import Column, print_table
@@ -53,6 +53,13 @@ SINGLE = ("nchw", "nhwc", "nChw16c")
     help="The format in which an inner value has to be read.",
 )
 @click.option("--precision", type=PRECISION, help="The type of products of f32, and of what follows them.")
+@click.option(
+    "--algorithm",
+    type=ALGORITHM,
+    default="auto",
+    show_default=True,
+    help="Of 3x3 convolutions: all products, fewer of transformed tiles, or whichever takes less time.",
+)
 @click.option("--all", "everything", is_flag=True, help="A line for each node, however many.")
 @click.option("--why", is_flag=True, help="What the best plan without each conversion would cost.")
 @click.option("--svg", metavar="FILE", type=click.Path(), help="Write a drawing of the network.")
@@ -74,6 +81,7 @@ def plan(
     threads: int | None,
     pins: dict[str, str],
     precision: str | None,
+    algorithm: str,
     everything: bool,
     why: bool,
     svg: str | None,
@@ -94,7 +102,8 @@ def plan(
             check_writable(Path(path))
     graph = models.sized(models.load(model), batch, dims)
     models.known(graph)
-    found = graph.plan(None if format in (None, "any") else format, threads, pins=pins, precision=precision)
+    wanted = None if format in (None, "any") else format
+    found = graph.plan(wanted, threads, pins=pins, precision=precision, algorithm=algorithm)
     proofs = explain(found.solution) if why else None
     others = _others(found)
     document = _as_json(model, found, others, proofs)

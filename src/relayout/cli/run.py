@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from relayout.cli.arguments import DTYPE, FORMAT, PRECISION, examples
+from relayout.cli.arguments import ALGORITHM, DTYPE, FORMAT, PRECISION, examples
 from relayout.cli.models import is_model, model_options
 from relayout.cli.options import Output, no_progress_option, output_options
 from relayout.cli.tables import Column, print_table
@@ -89,6 +89,12 @@ def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     help="Of a model: the type of its products of f32, and of what follows them. [default: f32]",
 )
 @click.option(
+    "--algorithm",
+    type=ALGORITHM,
+    help="Of a model: how 3x3 convolutions are added up, all products, fewer of transformed tiles, or "
+    "whichever takes less time. [default: auto]",
+)
+@click.option(
     "--weights",
     type=click.Path(readable=False),
     help="Of a network: a safetensors or npz file with PyTorch's names: conv1.weight, ... [default: random]",
@@ -122,6 +128,7 @@ def run(
     size: int | None,
     dtype: str | None,
     precision: str | None,
+    algorithm: str | None,
     weights: str | None,
     seed: int,
     repeat: int,
@@ -150,7 +157,7 @@ def run(
             if value is not None:
                 raise click.UsageError(f"{option} is for the networks {', '.join(_names())}", _context())
         given = {"batch": batch, "dims": dims, "threads": threads, "precision": precision}
-        given |= {"seed": seed, "repeat": repeat}
+        given |= {"algorithm": algorithm, "seed": seed, "repeat": repeat}
         run_model(network, tuple(dict.fromkeys(formats)), inputs, given, listed, output)
         return
     for option, several in (("--input", inputs), ("--dim", dims)):
@@ -158,6 +165,8 @@ def run(
             raise click.UsageError(f"{option} is for models in files; {network!r} is none", _context())
     if precision is not None:
         raise click.UsageError("--precision is for models in files; a network has --dtype", _context())
+    if algorithm is not None:
+        raise click.UsageError(f"--algorithm is for models in files; {network!r} is none", _context())
     batch, size, dtype = batch or 1, size or 224, dtype or "f32"
     if weights is not None:
         Path(weights).open("rb").close()  # what can't be read is refused now

@@ -86,7 +86,10 @@ def run_model(
         graph = models.filled(graph, given)
         runs = {
             one: graph.compile(
-                None if one == "any" else one, settings["threads"], precision=settings["precision"]
+                None if one == "any" else one,
+                settings["threads"],
+                precision=settings["precision"],
+                algorithm=settings["algorithm"] or "auto",
             )
             for one in formats
         }

@@ -36,7 +36,7 @@ from relayout.graph.passes.blockwise import unpermitted, with_blockwise_products
 from relayout.graph.passes.integers import in_integers
 from relayout.graph.passes.parts import in_parts
 from relayout.graph.passes.precision import check_precision, with_precision
-from relayout.graph.plan import Plan, check_sizes, image_format, lowerable, plan
+from relayout.graph.plan import Plan, check_algorithm, check_sizes, image_format, lowerable, plan
 from relayout.graph.run import Compiled, Run
 from relayout.records import replace
 from relayout.reorder.conversion import check_threads
@@ -68,12 +68,14 @@ def planned(
     batch: Any = None,
     pins: Mapping[str, str] | None = None,
     precision: str | None = None,
+    algorithm: str = "auto",
 ) -> Plan:
     """The plan of a graph, for a batch size or other dims; see :meth:`.Graph.plan`."""
     check_threads(threads)
+    check_algorithm(algorithm)
     graph = unpermitted(graph) if precision == "f32" else graph
     format, precision = image_format(format), check_precision(precision)
-    return _planned(*divided(inferred(graph, batch)), format, threads, precision, pins)
+    return _planned(*divided(inferred(graph, batch)), format, threads, precision, algorithm, pins)
 
 
 def _planned(
@@ -81,7 +83,8 @@ def _planned(
     tail: Graph | None,
     format: str | None,
     threads: int | None,
-    precision: str | None = None,
+    precision: str | None,
+    algorithm: str,
     pins: Mapping[str, str] | None = None,
 ) -> Plan:
     """The plan of the part of a graph that can be planned, with the rest behind it."""
@@ -90,7 +93,9 @@ def _planned(
     lowered = inferred(with_precision(in_integers(with_blockwise_products(simple)), precision))
     made = fused(inferred(in_parts(lowered)))
     with limited(threads):
-        found = plan(unfused(made, keep=lambda node: lowerable(node, made)), format, pins)
+        found = plan(
+            unfused(made, keep=lambda node: lowerable(node, made)), format, pins, algorithm=algorithm
+        )
     return found if tail is None else replace(found, tail=tail)
 
 
@@ -100,6 +105,7 @@ def compiled(
     threads: int | None = None,
     batch: Any = None,
     precision: str | None = None,
+    algorithm: str = "auto",
 ) -> Run:
     """Plan a graph and compile it.
 
@@ -107,28 +113,31 @@ def compiled(
     lists, sizes that only data decide) is left to the definitions of operators.
     """
     check_threads(threads)
+    check_algorithm(algorithm)
     graph = unpermitted(graph) if precision == "f32" else graph
     format, precision = image_format(format), check_precision(precision)
     known = inferred(graph, batch)
     whole = all(map(decided, known.inputs)) or not undecided(known)
-    made = (
-        _compiled(known, format, threads, precision) if whole else OpenRun(known, format, threads, precision)
-    )
+    how = format, threads, precision, algorithm
+    made = _compiled(known, *how) if whole else OpenRun(known, *how)
     if graph.defaults:
         made.defaults = graph.defaults
         same = {"format": format, "threads": threads, "batch": batch, "precision": precision}
+        same["algorithm"] = algorithm
         made.with_others = Others(graph, partial(compiled, **same))
     return made
 
 
-def _compiled(known: Graph, format: str | None, threads: int | None, precision: str | None = None) -> Run:
+def _compiled(
+    known: Graph, format: str | None, threads: int | None, precision: str | None, algorithm: str
+) -> Run:
     """A run for the sizes that a graph has, whatever they are."""
     start = perf_counter()
     head, tail = divided(known)
     if not head.nodes and (why := undecided(known)):
         return Run(known.inputs, known.outputs, tail=known, why=why)
     with paused():
-        found = _planned(head, tail, format, threads, precision)
+        found = _planned(head, tail, format, threads, precision, algorithm)
         middle = perf_counter()
         made = compiled_as(known, found, threads)
     made.seconds = {"plan": middle - start, "compile": perf_counter() - middle}
@@ -161,18 +170,23 @@ class OpenRun(Run):
     """
 
     def __init__(
-        self, graph: Graph, format: str | None, threads: int | None, precision: str | None = None
+        self,
+        graph: Graph,
+        format: str | None,
+        threads: int | None,
+        precision: str | None = None,
+        algorithm: str = "auto",
     ) -> None:
         super().__init__(graph.inputs, graph.outputs, tail=graph, why=undecided(graph))
-        self._graph, self._format, self._threads = graph, format, threads
-        self._precision = precision
+        self._graph = graph
+        self._how = format, threads, precision, algorithm
         self._made = lru_cache(maxsize=KEPT)(self._specialized)
         self._seen: dict[Any, int] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The graph; another process plans and compiles for the sizes that it is given."""
         state = {"defaults": self.defaults, "with_others": self.with_others}
-        return OpenRun, (self._graph, self._format, self._threads, self._precision), state
+        return OpenRun, (self._graph, *self._how), state
 
     def at(self, *arrays: Any, **named: Any) -> Run:
         """The run for the sizes of these arrays."""
@@ -206,7 +220,7 @@ class OpenRun(Run):
         typed = tuple(one if size is None else Value(one.name, one.dims, size[1]) for one, size in given)
         dims = {one.name: size[0] for one, size in given if size is not None}
         known = inferred(self._graph.replaced(inputs=typed), dims)
-        return _compiled(known, self._format, self._threads, self._precision)
+        return _compiled(known, *self._how)
 
 
 def _sizes(given: list[Any]) -> _Sizes:

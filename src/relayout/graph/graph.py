@@ -235,6 +235,7 @@ class Graph:
         batch: Any = None,
         pins: Mapping[str, str] | None = None,
         precision: str | None = None,
+        algorithm: str = "auto",
     ) -> Plan:
         """Choose the formats of all values.
 
@@ -257,6 +258,13 @@ class Graph:
             types, and weights are converted once (:mod:`relayout.graph.passes.precision`). ``"f32"`` or
             None: as the network has it; None also uses what the network permits: sources of 8 bits for
             weights of few bits (``accuracy_level=4`` of ONNX Runtime's ``MatMulNBits``).
+        algorithm : str, optional
+            How convolutions by 3x3 filters are added up, see
+            :class:`~relayout.primitives.convolution.Convolution`: ``"direct"`` all products of the
+            definition, ``"winograd"`` fewer products of transformed tiles wherever that is possible,
+            ``"auto"`` where an estimate says that it takes less time. Results of the two differ in their
+            last bits, and of tiles with infinities or NaN; the choice depends on the processor and the sizes
+            alone.
 
         Raises
         ------
@@ -266,7 +274,7 @@ class Graph:
         """
         from relayout.graph.compiling import planned
 
-        return planned(self, format, threads, batch, pins, precision)
+        return planned(self, format, threads, batch, pins, precision, algorithm)
 
     @locked
     def compile(
@@ -275,6 +283,7 @@ class Graph:
         threads: int | None = None,
         batch: Any = None,
         precision: str | None = None,
+        algorithm: str = "auto",
     ) -> Run:
         """Plan the network and compile it; see :meth:`plan` for the parameters.
 
@@ -288,7 +297,7 @@ class Graph:
         """
         from relayout.graph.compiling import compiled
 
-        return compiled(self, format, threads, batch, precision)
+        return compiled(self, format, threads, batch, precision, algorithm)
 
     def svg(
         self,
@@ -297,6 +306,7 @@ class Graph:
         batch: Any = None,
         pins: Mapping[str, str] | None = None,
         precision: str | None = None,
+        algorithm: str = "auto",
     ) -> str:
         """The network drawn as its plan, an SVG document; see :meth:`plan` for the parameters.
 
@@ -306,7 +316,7 @@ class Graph:
         >>> graph.svg().startswith("<svg ")
         True
         """
-        return self.plan(format, threads, batch, pins, precision).svg()
+        return self.plan(format, threads, batch, pins, precision, algorithm).svg()
 
     def __str__(self) -> str:
         lines = [*map(str, self.inputs), *map(str, self.nodes), f"-> {', '.join(self.results)}"]

@@ -141,37 +141,43 @@ class FileGraph(Graph):
         threads: int | None = None,
         batch: Any = None,
         precision: str | None = None,
+        algorithm: str = "auto",
     ) -> Run:
         """Plan the network and compile it, or take the run that an earlier process has kept.
 
         See :meth:`.Graph.compile`.
         """
-        name = self._name(format, threads, batch, precision)
+        how = format, threads, batch, precision, algorithm
+        name = self._name(*how)
         if name is not None and self.__dict__["_again"]:
             run = recalled(name, sealed(self._facts))
             if run is not None:
-                run.planned_by(lambda: self.plan(format, threads, batch, precision=precision))
+                run.planned_by(lambda: self.plan(format, threads, batch, None, precision, algorithm))
                 if self.defaults:
                     from relayout.graph.defaults import Others
 
                     run.defaults = self.defaults
-                    run.with_others = Others(self, methodcaller("compile", format, threads, batch, precision))
+                    run.with_others = Others(self, methodcaller("compile", *how))
                 return run
-        run = super().compile(format, threads, batch, precision)
+        run = super().compile(*how)
         if name is not None and run.steps is not None:
             self._keep(name, run)
         return run
 
     @locked
-    def _name(self, format: str | None, threads: int | None, batch: Any, precision: str | None) -> str | None:
+    def _name(
+        self, format: str | None, threads: int | None, batch: Any, precision: str | None, algorithm: str
+    ) -> str | None:
         """What the run for these arguments is called; None: it is none to keep."""
         from relayout.graph.passes.precision import check_precision
+        from relayout.ops.products import check_algorithm
         from relayout.reorder.conversion import check_threads
         from relayout.runtime.threads import count
         from relayout.runtime.tuning import here
 
         check_threads(threads)
         precision = check_precision(precision)
+        check_algorithm(algorithm, "algorithm")
         if self._facts is None or not limit():
             return None
         inputs = self.inputs
@@ -182,7 +188,7 @@ class FileGraph(Graph):
         if not all(value.known for value in inputs):
             return None
         sizes = [(value.name, value.dims, str(value.dtype)) for value in inputs]
-        what = (self._facts.files[0].path, format, threads, here(count()), sizes, precision)
+        what = (self._facts.files[0].path, format, threads, here(count()), sizes, precision, algorithm)
         return f"run-{cache.digest(repr(what).encode()).hex()}"
 
     def _keep(self, name: str, run: Run) -> None:

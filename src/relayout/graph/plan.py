@@ -59,6 +59,7 @@ from relayout.graph.planning.solving import solve
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.images import format_name
 from relayout.layout.roles import data_roles
+from relayout.ops.products import check_algorithm as checked_algorithm
 from relayout.records import dataclass, field, replace
 from relayout.reorder.predict import seconds_to_move
 from relayout.targets.memory import installed
@@ -66,7 +67,16 @@ from relayout.targets.memory import installed
 if TYPE_CHECKING:
     from relayout.graph.planning.solution import Solution
 
-__all__ = ["RULES", "Conversion", "Plan", "check_sizes", "image_format", "plan", "told_apart"]
+__all__ = [
+    "RULES",
+    "Conversion",
+    "Plan",
+    "check_algorithm",
+    "check_sizes",
+    "image_format",
+    "plan",
+    "told_apart",
+]
 
 NOISE = 0.05  # of the cost of the cheapest way: by less than half of it no estimate tells two ways apart
 MOST = 8  # formats of a value that its readers are asked about
@@ -219,6 +229,16 @@ class Plan:
         return of_plan(self)
 
 
+def check_algorithm(given: object) -> str:
+    """An algorithm of convolutions by its name.
+
+    >>> check_algorithm("fft")
+    Traceback (most recent call last):
+    relayout.errors.LayoutError: algorithm: 'fft' is no algorithm; there are direct, winograd, auto
+    """
+    return checked_algorithm(given, "algorithm")
+
+
 def image_format(format: Any) -> str | None:
     """The format that images shall have, if one can; None, also for ``"any"``: whatever costs least.
 
@@ -272,6 +292,7 @@ def plan(
     pins: Mapping[str, str] | None = None,
     states: Mapping[str, str] | None = None,
     formats: Mapping[str, MemoryDesc] | None = None,
+    algorithm: str = "direct",
 ) -> Plan:
     """Choose the formats of a graph all of whose dims are known.
 
@@ -288,6 +309,8 @@ def plan(
         chosen, too: among row-major and those that their readers ask for. One with its own name there stays.
     formats : mapping of str to MemoryDesc, optional
         Formats of states that are given.
+    algorithm : str, optional
+        Of convolutions; see :meth:`.Graph.plan`.
 
     Raises
     ------
@@ -306,11 +329,12 @@ def plan(
     wished, parts = wishes(graph), copied(graph)
     for node in graph.nodes if states else ():
         if not states.keys().isdisjoint(node.inputs):
-            for way in _ways(case_of(node, graph, arrives, uses, format, wished, parts), node, graph):
+            case = case_of(node, graph, arrives, uses, format, wished, parts, algorithm)
+            for way in _ways(case, node, graph):
                 for name in (states.keys() & way.inputs.keys()) - formats.keys():
                     arrives[name] = list(dict.fromkeys((*arrives[name], way.inputs[name])))
     for node in graph.nodes:
-        case = case_of(node, graph, arrives, uses, format, wished, parts)
+        case = case_of(node, graph, arrives, uses, format, wished, parts, algorithm)
         try:
             ways = _ways(case, node, graph)
         except (ArithmeticError, MemoryError, ValueError) as error:  # sizes that no memory holds

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from relayout.errors import LayoutError
 from relayout.ops.functions import Reals
 from relayout.ops.operation import Operation
 from relayout.ops.windows import counts_of, taps_of
@@ -27,12 +28,27 @@ from relayout.records import dataclass
 
 __all__ = [
     *("ALGORITHMS", "Convolution", "Deconvolution", "Filtering", "InnerProduct", "Matmul", "SumOfProducts"),
-    *("convolved", "transposed"),
+    *("check_algorithm", "convolved", "transposed"),
 ]
 
 ALGORITHMS = ("direct", "winograd", "auto")
 """Which sums a convolution adds up: those of the definition, or those of transformed tiles and filters, which
 round otherwise in real numbers (:mod:`relayout.kernels.conv.winograd`); or whichever takes less time."""
+
+
+def check_algorithm(given: object, what: str = "convolution") -> str:
+    """One of the algorithms.
+
+    >>> check_algorithm("auto")
+    'auto'
+    >>> check_algorithm("fft")
+    Traceback (most recent call last):
+    relayout.errors.LayoutError: convolution: 'fft' is no algorithm; there are direct, winograd, auto
+    """
+    if not isinstance(given, str) or given not in ALGORITHMS:
+        raise LayoutError(f"{what}: {given!r} is no algorithm; there are {', '.join(ALGORITHMS)}")
+    return given
+
 
 REQUANTISES = ("dst_scale", "dst_zero_point")
 

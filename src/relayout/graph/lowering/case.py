@@ -152,6 +152,8 @@ class Case:
         The formats in which values are wanted behind views, besides row-major.
     copied : set of str
         The values that nobody can write into a concatenation at once: parts of others, inputs.
+    algorithm : str
+        Of convolutions.
     """
 
     operator: str
@@ -166,6 +168,7 @@ class Case:
     guard: float | None = None
     wishes: Mapping[str, list[MemoryDesc]] = field(default_factory=dict)
     copied: frozenset[str] = frozenset()
+    algorithm: str = "direct"
 
     def input(self, place: int) -> Operand | None:
         """An input; None: it is left out."""
@@ -219,6 +222,7 @@ def case_of(
     only: str | None = None,
     wishes: Mapping[str, list[MemoryDesc]] | None = None,
     copied: frozenset[str] = frozenset(),
+    algorithm: str = "direct",
 ) -> Case:
     """The case of a node, all of whose values are known."""
     outputs = tuple(operand_of(graph, name) or _nothing() for name in node.outputs)
@@ -226,7 +230,7 @@ def case_of(
         inputs = tuple(operand_of(graph, name) for name in node.inputs)
         attributes = {**OPERATORS[node.operator].attributes, **node.attributes}
         given = node.operator, _name(node), inputs, outputs, attributes, ()
-        return Case(*given, arrives, uses, only, wishes=wishes or {}, copied=copied)
+        return Case(*given, arrives, uses, only, None, wishes or {}, copied, algorithm)
     inner: Graph = node.attributes["graph"]
     known = dict(zip((value.name for value in inner.inputs), node.inputs, strict=True))
     head, *rest = inner.nodes
@@ -258,6 +262,7 @@ def case_of(
         guard,
         wishes or {},
         copied,
+        algorithm,
     )
 
 

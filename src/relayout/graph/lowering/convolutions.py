@@ -9,6 +9,8 @@ that of a format, they come row-major and are packed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,12 +70,15 @@ class How(NamedTuple):
     padding: Pads
     output_padding: tuple[int, ...] = ()
     """Of a deconvolution."""
+    algorithm: str = "direct"
+    """Of a convolution; ``winograd`` where it is possible."""
 
     @classmethod
     def of(cls, case: Case, kernel: Dims, sizes: Dims) -> How:
         """The convolution of a node, by the spatial sizes of its filters and of its data."""
         strides, dilation = _steps(case, len(kernel))
-        return cls("Convolution", strides, dilation, padding_of(case, kernel, strides, dilation, sizes))
+        pads = padding_of(case, kernel, strides, dilation, sizes)
+        return cls("Convolution", strides, dilation, pads, algorithm=case.algorithm)
 
     @property
     def has_kernels(self) -> bool:
@@ -83,7 +88,8 @@ class How(NamedTuple):
     def made(self, *given: MemoryDesc | None, post_ops: Sequence[Any] = (), **others: Any) -> Any:
         """The primitive for source, weights, bias and destination, and what else it takes by name."""
         more = {"output_padding": self.output_padding} if self.output_padding else {}
-        return getattr(primitives, self.kind)(
+        make = partial(
+            getattr(primitives, self.kind),
             *given,
             strides=self.strides,
             dilation=self.dilation,
@@ -92,6 +98,10 @@ class How(NamedTuple):
             **more,
             **others,
         )
+        if self.algorithm == "winograd":
+            with suppress(LayoutError):
+                return make(algorithm=self.algorithm)
+        return make(algorithm=self.algorithm) if self.algorithm == "auto" else make()
 
 
 def _steps(case: Case, spatial: int) -> tuple[Dims, Dims]:
@@ -199,7 +209,7 @@ def _convolved(
             if source == alike:
                 more = sum(moving(desc) for desc in read.values())
                 ways.append(Way(read, (target,), cost + more, make, name))
-            elif alike not in known and source == costs[0][0]:
+            elif how.algorithm != "winograd" and alike not in known and source == costs[0][0]:
                 cost = _cost_as_it_comes(desc, filters.shape, target, how) + sum(map(moving, read.values()))
                 ways.append(Way(read, (target,), cost, make, name))
     return ways

@@ -41,7 +41,6 @@ _Way = Callable[[Problem, Machine, int, Facts], Iterable[tuple[Depthwise | Gemv,
 MOST_CANDIDATES = 6  # schedules that are measured
 MOST_ALIKE = 3  # of these with the same tiles, cut into other tasks
 COST_LIMIT = 1.3  # estimated cost over the lowest: above that a schedule is not measured
-GAIN = 0.9  # of the time of direct sums, which transformed real numbers must be expected to stay below
 
 
 class Candidate(NamedTuple):
@@ -155,7 +154,8 @@ def _plans(
     if problem.algorithm != "direct" and order != ():
         transformed = list(winograd(problem, machine, threads, facts))
         if problem.algorithm == "winograd" or (
-            transformed and GAIN * least[0] > _least_transformed(problem, machine, facts) + packing
+            transformed
+            and facts.transformed * least[0] > _least_transformed(problem, machine, facts) + packing
         ):
             return [(transformed_of(one, threads, facts) + packing, one) for one in transformed], []
     found: list[tuple[float, Plan]] = [one for one in narrow if one[1].order == order]

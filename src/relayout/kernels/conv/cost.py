@@ -98,6 +98,9 @@ class Facts(NamedTuple):
     """Bytes a cycle of rows that are packed or unpacked; half as many where they fill a quarter of L2."""
     spilled: float = 0.05
     """The share of its time that a group takes longer if its pixels don't stay in the L2 cache."""
+    transformed: float = 0.7
+    """The share of the time of direct sums that transformed ones (:mod:`.winograd`) must be expected to stay
+    below, to be taken where the choice is free: what was measured nowhere must promise more."""
     uneven: float = 0.02
     """How long threads wait for the last one, as a share of a task: other processes use cores, too."""
 
@@ -117,6 +120,7 @@ HALF_LINES = FACTS._replace(
     ways=7,
     conflict=0.0,
     missed=2.1,
+    transformed=0.9,
 )
 """Those of processors whose vectors are half a cache line, fitted to one with AVX2 (Zen 3).
 

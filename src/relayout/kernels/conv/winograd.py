@@ -112,7 +112,7 @@ class Domain(NamedTuple):
 
 
 BYTES = Domain("s16", 2, 40.0, 40.0, 35.0, 1.3)
-SINGLE = Domain("f32", 4, 25.0, 40.0, 30.0, 1.1)
+SINGLE = Domain("f32", 4, 25.0, 40.0, 24.0, 1.1)
 
 
 class Span(NamedTuple):

@@ -39,6 +39,11 @@ class Options:
         f32 within. In f32 stay reductions, exponentials, powers and losses (in f16 recurrent layers); what
         goes into a part that Relayout takes and what comes out of it, and all that is compiled for gradients.
         ``"f32"`` or None: as the model has it.
+    algorithm : str
+        ``"auto"``: 3x3 convolutions without gradients may be done with fewer products, of transformed tiles,
+        where an estimate says that this takes less time; results differ in their last bits then, and of tiles
+        with infinities or NaN (:class:`~relayout.primitives.convolution.Convolution`). ``"direct"``: they are
+        never. ``"winograd"``: wherever it is possible.
 
     Raises
     ------
@@ -52,6 +57,7 @@ class Options:
     freeze: bool = True
     training: bool = True
     precision: str | None = None
+    algorithm: str = "auto"
 
     def __post_init__(self) -> None:
         if self.format is not None or self.precision is not None:
@@ -61,6 +67,11 @@ class Options:
 
             image_format(self.format)
             check_precision(self.precision)
+        if self.algorithm != "auto":
+            with lock():
+                from relayout.graph.plan import check_algorithm
+
+            check_algorithm(self.algorithm)
         check_threads(self.threads)
         if type(self.kept) is not int or self.kept < 1:
             raise LayoutError(f"kept is a number of graphs from 1 on, got {described(self.kept)}")
@@ -71,8 +82,9 @@ class Options:
     def changed(self, given: Mapping[str, Any]) -> Options:
         """With some of them given by name.
 
-        >>> Options().changed({"format": "nhwc"})
-        Options(format='nhwc', threads=None, kept=8, freeze=True, training=True, precision=None)
+        >>> Options().changed({"format": "nhwc"})  # doctest: +NORMALIZE_WHITESPACE
+        Options(format='nhwc', threads=None, kept=8, freeze=True, training=True, precision=None,
+                algorithm='auto')
         >>> Options().changed({"formats": "nhwc"})
         Traceback (most recent call last):
         relayout.errors.LayoutError: the back end has no option 'formats'; did you mean 'format'?

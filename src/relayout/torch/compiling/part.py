@@ -215,7 +215,7 @@ def _made(
     outputs = tuple(node for node in nodes if any(user not in inside for user in node.users))
     question = None
     if lasting:
-        how = options.format, options.precision
+        how = options.format, options.precision, options.algorithm
         question = kept.asked(everything, fixed, outputs, how, threads)
     entries = [_order(node) or tuple(range(node.meta["val"].dim())) for node in moving]
     if question is not None and (found := question.found()) is not None:
@@ -242,7 +242,9 @@ def _made(
     weighs = sum(one.nbytes for _, one in fixed.values())
     try:
         with ahead(weighs if options.precision is None else 0):
-            run = known.compile(options.format, threads, precision=options.precision)
+            run = known.compile(
+                options.format, threads, precision=options.precision, algorithm=options.algorithm
+            )
     except LayoutError as error:
         raise Left(dict.fromkeys(names, str(error))) from None
     if run.compiled is None or run.plan is None or run.tail is not None:
