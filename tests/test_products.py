@@ -35,7 +35,7 @@ import relayout as rl
 from covering import share
 from fences import output_of
 from relayout import LayoutError, MemoryDesc
-from relayout.kernels.conv import arithmetic, candidates, cost, geometry, planning, tile, weights
+from relayout.kernels.conv import arithmetic, candidates, convolution, cost, geometry, planning, tile, weights
 from relayout.kernels.conv import module as text
 from relayout.kernels.conv.epilogue import Epilogue
 from relayout.kernels.conv.tile import lanes_of, pieces_of
@@ -769,6 +769,34 @@ def test_turns_of_avx2_are_several_in_one_piece(kinds, inputs):
         written = tile.tile_function("one", found, machine, (), Nothing())
         assert written.count("llvm.prefetch") == (ceil(several * weight / 64) if several > 1 else 1), cpu
         assert written.count(tile.BARRIER) == (several if several > 1 else 0), cpu
+
+
+@pytest.mark.parametrize(
+    ("batch", "edge", "inputs", "outputs", "pixels", "weights_asked", "source_asked"),
+    [
+        (1, 14, 1024, 256, 196, False, False),  # weights stay in the L2 cache, and the source is smaller
+        (8, 14, 1024, 256, 16, True, True),  # neither stays
+        (1, 56, 256, 64, 96, False, True),
+        (1, 7, 2048, 512, 49, True, False),  # few pixels for 4 MiB of weights
+    ],
+)
+def test_what_avx2_asks_for_in_advance(batch, edge, inputs, outputs, pixels, weights_asked, source_asked):
+    """Weights from afar that few pixels meet; a source that is larger than the weights."""
+    how = arithmetic.FLOATS
+    size, one = (1, edge, edge), (1, 1, 1)
+    shape = geometry.Geometry(batch, 1, inputs, outputs, size, size, one, one, one, (0, 0, 0))
+    for cpu in ("znver3", "x86-64-v4"):
+        machine = x86(cpu)[0]._replace(l1=1 << 15, l2=1 << 19)
+        filters = desc((outputs, inputs, 1, 1), weights.weights_text(shape, how, machine, 2, False))
+        sides = desc((batch, inputs, edge, edge), "nhwc"), filters, desc((batch, outputs, edge, edge), "nhwc")
+        nest = next(planning.nests(planning.Problem(*sides, shape, how, False), machine, 1))
+        cut = cost.Cut(cost.Block(1, 4), 1, min(pixels, nest.dims[3].extent), 1)
+        made = convolution.DirectModule(planning.with_loops(nest, cut), convolution.Rows(), Epilogue("f32"))
+        if machine.is_avx2:
+            assert (made._ahead() > 0, made._pitch() > 0) == (weights_asked, source_asked)
+        else:
+            assert made._ahead() == convolution.PREFETCH_BYTES
+            assert (made._pitch() > 0) == (nest.source_bytes > nest.weights_bytes)
 
 
 class Nothing:

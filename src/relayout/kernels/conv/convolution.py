@@ -43,6 +43,7 @@ from relayout.layout.layout import Layout
 __all__ = ["DirectModule", "Rows", "module", "rows_of"]
 
 PREFETCH_BYTES = 2048  # how far ahead weights are prefetched where they don't stay in the L1 cache
+FEW_PIXELS = 64  # that meet weights from beyond the L2 cache, for which it pays to ask for these
 
 
 class Rows(NamedTuple):
@@ -375,14 +376,27 @@ class DirectModule(Module):
         """The pitch of pixels if what is read next is worth asking for.
 
         That is the next block of channels, a plane away. Where pixels have all of their channels together it
-        is the next tile, if the source is larger than the weights.
+        is the next tile, if the source is larger than the weights: an image of it, or with AVX2, whose caches
+        are smaller than several images, all of them.
         """
         nest = self.nest
         pitch = nest.dims[3].src
         dense = bool(nest.loops) and pitch == nest.loops[-1].extent * nest.loops[-1].src
         if not dense or nest.packs or nest.borders:
             return 0
-        return pitch if len(nest.loops) > 1 or nest.source_bytes > nest.weights_bytes else 0
+        images = nest.geometry.batch if nest.machine.is_avx2 else 1
+        return pitch if len(nest.loops) > 1 or images * nest.source_bytes > nest.weights_bytes else 0
+
+    def _ahead(self) -> int:
+        """How many bytes ahead weights are asked for.
+
+        With AVX2 only those that come from afar for a few pixels: requests are a tenth of the instructions of
+        a turn, and what comes from the L2 cache comes in time without them.
+        """
+        nest = self.nest
+        if nest.weights_bytes <= nest.machine.l1:
+            return 0
+        return 0 if nest.machine.is_avx2 and nest.served > FEW_PIXELS else PREFETCH_BYTES
 
     def _extra(self, here: Vectors) -> list[Value]:
         """Where bias and scale of a group lie, and what its sums begin with."""
@@ -468,7 +482,7 @@ class DirectModule(Module):
             nest.steps,
             group.widths,
             group.shifts,
-            PREFETCH_BYTES if nest.weights_bytes > nest.machine.l1 else 0,
+            self._ahead(),
             self._pitch() if rows == 1 else 0,
             nest.offset,
             nest.zeros.weights > 0,

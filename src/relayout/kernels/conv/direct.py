@@ -233,6 +233,17 @@ class Direct:
         return g.groups * g.inputs * g.source[0] * g.source[1] * g.source[2] * self.arithmetic.element
 
     @property
+    def served(self) -> int:
+        """How many pixels weights are multiplied by, each time that they come from beyond the L2 cache.
+
+        Those of a task, or all of them if a chunk of the weights stays there from task to task.
+        """
+        g, task = self.geometry, self.rows * self.columns
+        each = g.groups * g.inputs * self.arithmetic.element + self.result_pitch // self.chunks
+        stays = self.weights_bytes // self.chunks + task * each <= self.machine.l2 * 5 // 8
+        return prod(dim.extent for dim in self.dims) if stays else task
+
+    @property
     def result_pitch(self) -> int:
         """From pixel to pixel of results in scratch."""
         return self.geometry.groups * self.geometry.outputs * WORD
