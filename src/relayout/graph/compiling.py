@@ -36,6 +36,7 @@ from relayout.graph.passes.blockwise import unpermitted, with_blockwise_products
 from relayout.graph.passes.integers import in_integers
 from relayout.graph.passes.parts import in_parts
 from relayout.graph.passes.precision import check_precision, with_precision
+from relayout.graph.passes.weights import with_moving_weights
 from relayout.graph.plan import Plan, check_algorithm, check_sizes, image_format, lowerable, plan
 from relayout.graph.run import Compiled, Run
 from relayout.records import replace
@@ -90,7 +91,9 @@ def _planned(
     """The plan of the part of a graph that can be planned, with the rest behind it."""
     simple = inferred(optimized(head))
     check_sizes(simple)
-    lowered = inferred(with_precision(in_integers(with_blockwise_products(simple)), precision))
+    narrow = in_integers(with_blockwise_products(simple))
+    moving = with_moving_weights(narrow if narrow is simple else inferred(narrow))
+    lowered = inferred(with_precision(moving, precision))
     made = fused(inferred(in_parts(lowered)))
     with limited(threads):
         found = plan(

@@ -148,7 +148,7 @@ def convolution(case: Case) -> list[Way] | None:
         return None
     if weights.data is None:
         return _with_moving_weights(case, steps)
-    if src.data is not None or (bias is not None and bias.data is None) or 0 in src.dims or len(src.dims) < 3:
+    if src.data is not None or 0 in src.dims or len(src.dims) < 3:
         return None
     how = How.of(case, weights.dims[2:], src.dims[2:])
     if not how.has_kernels or 0 in case.out.dims:
@@ -184,7 +184,7 @@ def _convolved(
             dst,
             post_ops=ops,
         )
-        given = [weights] if bias is None or bias.data is None else [weights, bias.data.astype(np.float32)]
+        given = [weights] if bias is None else [weights, site.wide(bias)]
         return site.add(made, value, *given, *operands, into=into, **added)
 
     costs = [
@@ -193,7 +193,7 @@ def _convolved(
     ]
     ways = []
     for source, target, cost, name in costs:
-        read = wanted(case, steps, target)
+        read = {**wanted(case, steps, target), **_vector(bias)}
         more = sum(moving(desc) for desc in read.values())
         ways.append(Way({**read, src.name: source}, (target,), cost + more, make, name))
     known = {one[0] for one in costs}
@@ -205,7 +205,7 @@ def _convolved(
             desc if renumbered is None else label(MemoryDesc(src.dims, src.dtype, renumbered(desc.layout, 1)))
         )
         for source, target, cost, name in costs:
-            read = {**wanted(case, steps, target), src.name: desc}
+            read = {**wanted(case, steps, target), **_vector(bias), src.name: desc}
             if source == alike:
                 more = sum(moving(desc) for desc in read.values())
                 ways.append(Way(read, (target,), cost + more, make, name))
@@ -229,7 +229,7 @@ def deconvolution(case: Case) -> list[Way] | None:
     bias, steps = case.input(2), chain_of(case)
     if src is None or weights is None or weights.data is None or steps is None or not case.floats:
         return None
-    if src.data is not None or (bias is not None and bias.data is None) or 0 in (*src.dims, *case.out.dims):
+    if src.data is not None or 0 in (*src.dims, *case.out.dims):
         return None
     spatial, groups, kernel = len(src.dims) - 2, int(case.attributes["group"]), weights.dims[2:]
     strides, dilation = _steps(case, spatial)
@@ -353,12 +353,12 @@ def _offers(
 
 
 def _with_moving_weights(case: Case, steps: list[Step]) -> list[Way] | None:
-    """A convolution all of whose operands move, and the chain behind it."""
+    """A convolution whose weights move, and the chain behind it; its source may be a constant."""
     src, weights = case.inputs[:2]
     bias = case.input(2)
     assert src is not None
     assert weights is not None
-    if src.data is not None or 0 in case.out.dims or len(src.dims) < 3:
+    if 0 in case.out.dims or len(src.dims) < 3:
         return None
     try:
         geometry = Geometry(case, src.dims, weights.dims, src.dtype)
@@ -366,8 +366,9 @@ def _with_moving_weights(case: Case, steps: list[Step]) -> list[Way] | None:
     except LayoutError:
         return None
 
-    def make(site: Site) -> Value:
-        value, filters = site.value(src), _filters(site, weights, geometry)
+    def make(source: MemoryDesc, site: Site) -> Value:
+        value = site.value(src) if src.data is None else site.constant(src, source)
+        filters = _filters(site, weights, geometry)
         dst, into = site.target(0, site.way.outputs[0])
         ops, operands, added = finished(site, steps, dst, sums=not into)
         each = None if bias is None else MemoryDesc(bias.dims, "f32", "a")
@@ -380,15 +381,17 @@ def _with_moving_weights(case: Case, steps: list[Step]) -> list[Way] | None:
     def way(one: Offer) -> Way:
         read = {**wanted(case, steps, one.dst), **_vector(bias)}
         cost = one.cost + sum(map(moving, read.values()))
-        return Way({**read, src.name: one.src, weights.name: one.weights}, (one.dst,), cost, make)
+        read |= {weights.name: one.weights} | ({src.name: one.src} if src.data is None else {})
+        return Way(read, (one.dst,), cost, partial(make, one.src))
 
-    if bias is not None and bias.data is not None:
-        return None
     return [way(one) for one in known]
 
 
-def _vector(operand: Operand | None) -> Mapping[str, MemoryDesc]:
-    return {} if operand is None else {operand.name: row_major(operand.dims, operand.dtype)}
+def _vector(bias: Operand | None) -> Mapping[str, MemoryDesc]:
+    """How a bias is read that is no constant."""
+    if bias is None or bias.data is not None:
+        return {}
+    return {bias.name: row_major(bias.dims, bias.dtype)}
 
 
 def _filters(site: Site, weights: Operand, geometry: Geometry) -> Value:

@@ -35,6 +35,7 @@ from relayout.primitives.reorder import Reorder
 from relayout.primitives.sequence import Sequence as Steps
 from relayout.primitives.values import Value, origin
 from relayout.records import dataclass, field
+from relayout.reorder import reorder
 
 __all__ = ["Chosen", "Site", "emitted"]
 
@@ -267,6 +268,11 @@ class Site:
         if operand.data is not None:
             return self.sequence.constant(stored(operand.data), f"{self.case.name}.constant")
         return self._emission.got(operand.name, self.way.inputs[operand.name])
+
+    def constant(self, operand: Operand, desc: MemoryDesc) -> Value:
+        """A constant that is kept in a format."""
+        assert operand.data is not None
+        return self.sequence.constant(reorder(stored(operand.data), desc), f"{self.case.name}.constant")
 
     def wide(self, operand: Operand) -> Value:
         """A dense operand in f32: as it is, or converted."""

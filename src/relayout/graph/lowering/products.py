@@ -56,12 +56,16 @@ def gemm(case: Case) -> list[Way] | None:
     a = case.attributes
     if weights.data is None:
         return _all_moving(case, src, weights, added, steps)
-    if steps is None or 0 in (*src.dims, *case.out.dims) or (added is not None and added.data is None):
+    if steps is None or 0 in (*src.dims, *case.out.dims):
         return None
     matrix = np.asarray(weights.data.T if a["transB"] else weights.data)
     if a["alpha"] != 1:
         matrix = (matrix * np.float32(a["alpha"])).astype(matrix.dtype)
-    if added is not None and added.data is not None:
+    if added is not None and added.data is None:
+        if a["beta"] != 1:
+            return None
+        steps = [Step("add", added), *steps]
+    elif added is not None and added.data is not None:
         summand = (added.data * np.float32(a["beta"])).astype(np.float32)
         steps = [Step("add", Operand("", summand.shape, "f32", summand.dtype, summand)), *steps]
     return _by_matrix(case, src, matrix, bool(a["transA"]), steps)
@@ -74,7 +78,7 @@ def _all_moving(
     a = case.attributes
     if steps is None or a["transA"] or not a["transB"] or a["alpha"] != 1 or a["beta"] != 1:
         return None
-    if bias is not None and (bias.data is not None or bias.dims != case.out.dims[1:]):
+    if bias is not None and bias.dims != case.out.dims[1:]:
         return None
     if 0 in (*src.dims, *case.out.dims):
         return None
@@ -92,7 +96,7 @@ def _all_moving(
 
     known = primitives.InnerProduct(row_major(src.dims, src.dtype), free, vector, target)
     read = {**wanted(case, steps, target), src.name: row_major(src.dims, src.dtype)}
-    if bias is not None:
+    if bias is not None and bias.data is None:
         read[bias.name] = row_major(bias.dims, bias.dtype)
     cost, ways = known._cost()[0], [row_major(weights.dims, weights.dtype)]
     if known.weights.tag is not None:

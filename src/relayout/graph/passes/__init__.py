@@ -19,7 +19,7 @@ nodes, and asks what stands before them (:mod:`.rewriting`).
 ``affine``           BatchNormalization, factors and terms in weights and biases
 ``transposes``       Transposes that meet and vanish (``orders``: nodes for axes in another order)
 ``losses``           losses written out, for kernels, in steps of training
-``weights``          products by weights that are learned, for kernels, in steps of training
+``weights``          products by weights that move, learned or computed, for kernels, afterwards
 ``blockwise``        products by dequantised constants as one operator, for kernels, afterwards
 ``integers``         products of quantised values as products of integers, for kernels, afterwards
                      (``quantities``, ``moving``, ``dynamic``, ``elementwise``: its parts)

@@ -1,4 +1,4 @@
-"""Products whose weights are learned, in the operators whose kernels take weights that move.
+"""Products whose weights move (they are learned, or computed), in operators whose kernels take such weights.
 
 ::
 
@@ -40,7 +40,8 @@ def with_moving_weights(graph: Graph) -> Graph:
     writing = Writing(graph._known, graph.constants)
     for node in graph.nodes:
         change = changes.get(node.operator)
-        moves = change is not None and all(name not in graph.constants for name in node.inputs[:2])
+        fixed = [name in graph.constants for name in node.inputs[:2]]
+        moves = not any(fixed) or (node.operator == "Gemm" and fixed == [True, False])
         if not moves or change is None or not change(writing, node):
             writing.append(node)
     values = {name: value for name, value in writing.values.items() if name not in writing.constants}
@@ -93,10 +94,9 @@ def _gemm(writing: Writing, node: Node) -> bool:
     a, (x, w, bias) = node.attributes, (*node.inputs, "")[:3]
     plain = a.get("alpha", 1) == 1 and (not bias or a.get("beta", 1) == 1)
     columns = writing.dims(node.outputs[0])[1:]
-    layer = a.get("transB") and (
-        not bias or (bias not in writing.constants and writing.dims(bias) == columns)
-    )
-    if not plain or (layer and not a.get("transA")) or writing.dtype(x).name not in FLOATS:
+    rows = x not in writing.constants and not a.get("transA")
+    layer = rows and a.get("transB") and (not bias or writing.dims(bias) == columns)
+    if not plain or layer or writing.dtype(x).name not in FLOATS:
         return False
     left, right = (
         writing("Transpose", name, perm=(1, 0)) if a.get(flag) else name
