@@ -778,6 +778,8 @@ def test_turns_of_avx2_are_several_in_one_piece(kinds, inputs):
         (8, 14, 1024, 256, 16, True, True),  # neither stays
         (1, 56, 256, 64, 96, False, True),
         (1, 7, 2048, 512, 49, True, False),  # few pixels for 4 MiB of weights
+        (8, 14, 768, 2304, 196, False, True),  # the source is smaller than the weights and beyond the caches
+        (8, 7, 3072, 2304, 196, False, False),  # the same; tiles fill the L1 cache
     ],
 )
 def test_what_avx2_asks_for_in_advance(batch, edge, inputs, outputs, pixels, weights_asked, source_asked):

@@ -376,16 +376,28 @@ class DirectModule(Module):
         """The pitch of pixels if what is read next is worth asking for.
 
         That is the next block of channels, a plane away. Where pixels have all of their channels together it
-        is the next tile, if the source is larger than the weights: an image of it, or with AVX2, whose caches
-        are smaller than several images, all of them.
+        is the next tile, if the source is larger than the weights.
         """
         nest = self.nest
         pitch = nest.dims[3].src
         dense = bool(nest.loops) and pitch == nest.loops[-1].extent * nest.loops[-1].src
         if not dense or nest.packs or nest.borders:
             return 0
-        images = nest.geometry.batch if nest.machine.is_avx2 else 1
-        return pitch if len(nest.loops) > 1 or images * nest.source_bytes > nest.weights_bytes else 0
+        return pitch if len(nest.loops) > 1 or self._source_passes(pitch) else 0
+
+    def _source_passes(self, pitch: int) -> bool:
+        """Whether the source goes by, and the weights stay: it is the larger one.
+
+        With AVX2, whose caches are smaller than several images, all of them count; and what is twice the L2
+        cache goes by once for each chunk of larger weights, if the L1 cache has room for this tile's pixels
+        and the next one's.
+        """
+        nest, machine = self.nest, self.nest.machine
+        if not machine.is_avx2:
+            return nest.source_bytes > nest.weights_bytes
+        source = nest.geometry.batch * nest.source_bytes
+        fit = 2 * nest.block.columns * pitch <= machine.l1
+        return source > nest.weights_bytes or (fit and source > 2 * machine.l2)
 
     def _ahead(self) -> int:
         """How many bytes ahead weights are asked for.
