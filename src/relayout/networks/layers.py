@@ -93,6 +93,7 @@ class Layers:
             strides=stride,
             padding=padding,
             post_ops=post_ops,
+            algorithm="auto",
         )
         old = {} if added is None else {"dst": added}
         return self._added(made, src, weights, bias, name=name, **old)

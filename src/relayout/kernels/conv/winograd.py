@@ -112,7 +112,7 @@ class Domain(NamedTuple):
 
 
 BYTES = Domain("s16", 2, 40.0, 40.0, 35.0, 1.3)
-SINGLE = Domain("f32", 4, 25.0, 40.0, 24.0, 1.1)
+SINGLE = Domain("f32", 4, 30.0, 40.0, 24.0, 1.1)
 
 
 class Span(NamedTuple):
@@ -463,6 +463,8 @@ def cycles(plan: Winograd, threads: int, facts: Facts) -> float:
         found = 0.0
         for size, times in blocks_of(tiles, plan.most_tiles(count)):
             turn = max(size * count / facts.products, facts.latency) + facts.turn
+            if domain.is_real:  # with one vector each pixel is loaded for one product
+                turn = max(turn, (size + count) / facts.loads)
             stores = size * count * facts.store * (1 + (shares - 1) * 1.5)
             found += times * (turns * turn * domain.lost + shares * facts.call + stores)
         return plan.numbers * found
