@@ -41,7 +41,7 @@ from relayout.graph.plain import Reading, Writing
 from relayout.graph.run import Run
 from relayout.jit import cache
 
-__all__ = ["LIMIT", "FileGraph", "code", "graph_of", "keep", "limit", "recalled", "sealed"]
+__all__ = ["LIMIT", "FileGraph", "code", "graph_of", "keep", "limit", "recalled", "sealed", "stored_bytes"]
 
 VERSION: Final = 1  # of entries; counted up when they change their meaning
 
@@ -359,7 +359,7 @@ def keep(name: str, run: Run, seal: bytes, holds: Callable[[], bool]) -> bool:
     bool
         Whether it is kept.
     """
-    where, size, most = _folder(), run.memory.weights, limit()
+    where, size, most = _folder(), stored_bytes(run), limit()
     if where is None or 2 * size > most or not _has_room(where, FREE * size):
         return False
     import tempfile
@@ -386,6 +386,14 @@ def keep(name: str, run: Run, seal: bytes, holds: Callable[[], bool]) -> bool:
             with contextlib.suppress(OSError):
                 os.unlink(part)
     return False
+
+
+def stored_bytes(run: Run) -> int:
+    """Bytes of the weights of a run that are kept with it: those that are not moved out of lent memory."""
+    if run.steps is None:
+        return 0
+    schedule = run.steps._schedule
+    return sum(data.nbytes for number, data in schedule.constants.items() if number not in schedule.moved)
 
 
 @locked

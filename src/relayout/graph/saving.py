@@ -39,7 +39,7 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -52,11 +52,15 @@ from relayout.forking import locked
 from relayout.graph.plain import MAGIC, Reading, Writing
 from relayout.graph.run import Compiled, Run
 from relayout.jit.cache import digest
+from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives import plain
 from relayout.primitives.custom import Custom
+from relayout.primitives.lent import Moved, loan
+from relayout.primitives.packing import Packing
 from relayout.primitives.plain import Functions
 from relayout.primitives.runner import Run as Steps
 from relayout.primitives.schedule import linked
+from relayout.primitives.storages import moved_constants
 from relayout.tensor import address, aligned, on_large_pages
 
 if TYPE_CHECKING:
@@ -87,8 +91,12 @@ def save(run: Run, path: str | os.PathLike[str]) -> None:
 
 @locked
 def write(run: Run, file: BinaryIO) -> None:
-    """Write a run to an open file; see :meth:`.Run.save`."""
-    file.writelines(_written_run(run))
+    """Write a run to an open file; see :meth:`.Run.save`.
+
+    Constants that were moved out of memory that was lent (:mod:`relayout.primitives.lent`) are not in it, but
+    how they were moved.
+    """
+    file.writelines(_written_run(run, without_lent=True))
 
 
 def dumped(run: Run) -> bytes:
@@ -97,7 +105,7 @@ def dumped(run: Run) -> bytes:
 
 
 @locked
-def _written_run(run: Run) -> list[Any]:
+def _written_run(run: Run, without_lent: bool = False) -> list[Any]:
     """The bytes of the file of a run, in parts; weights are not copied."""
     from relayout.targets.machine import host
 
@@ -114,7 +122,8 @@ def _written_run(run: Run) -> list[Any]:
     if run.compiled is not None:
         schedule = run.compiled.steps._schedule
         text = plain.written(schedule.inputs, schedule.outputs, schedule.items, schedule.constants)
-        weights = list(schedule.constants.values())
+        moved = schedule.moved if without_lent else {}
+        weights = [data[: 0 if number in moved else None] for number, data in schedule.constants.items()]
         functions = {str(k): _written(item, writing) for k, item in enumerate(schedule.items) if _calls(item)}
         document["compiled"] = {
             "steps": text,
@@ -122,6 +131,11 @@ def _written_run(run: Run) -> list[Any]:
             "threads": schedule.asked,
             "inputs": list(run.compiled.inputs),
             "outputs": writing.values(run.compiled.outputs),
+            "moved": {
+                k: [one.array, one.at, str(one.src), str(one.dst)]
+                for k, number in enumerate(schedule.constants)
+                if (one := moved.get(number)) is not None
+            },
         }
         plain.check(plain.read(text, _functions(functions, Reading(writing.arrays))))
     arrays = [*weights, *writing.arrays]
@@ -270,19 +284,44 @@ def _linked(part: dict[str, Any], weights: Sequence[Bytes], reading: Reading, co
     if threads is not None and (type(threads) is not int or threads < 1):
         raise LayoutError(f"{threads!r:.40} is no number of threads")
     steps = plain.read(text, _functions(part["functions"], reading))
-    if steps.sizes != [data.size for data in weights]:
-        raise LayoutError("the weights are not of the sizes that the steps want")
-    constants = dict(enumerate(_copies(weights) if copied else map(_aligned, weights)))
-    made = linked(
-        steps.inputs,
-        steps.outputs,
-        steps.items,
-        constants,
-        threads,
-        text=text,
-        check=lambda: plain.check(steps),
-    )
+    moved = {int(k): _moved(one) for k, one in part.get("moved", {}).items()}
+    stored = [data for k, data in enumerate(weights) if k not in moved]
+    with Packing() as packing:
+        constants = dict(zip(moved, _lent(moved.values(), packing), strict=True))
+        others = (k for k in range(len(weights)) if k not in moved)
+        constants |= zip(others, _copies(stored) if copied else map(_aligned, stored), strict=True)
+        if steps.sizes != [constants[k].size for k in range(len(weights))]:
+            raise LayoutError("the weights are not of the sizes that the steps want")
+        made = linked(
+            steps.inputs,
+            steps.outputs,
+            steps.items,
+            {k: constants[k] for k in range(len(weights))},
+            threads,
+            text=text,
+            check=lambda: plain.check(steps),
+        )
+    made.moved = moved
     return Steps(made)
+
+
+def _moved(written: Any) -> Moved:
+    """How a constant is moved, as it is written."""
+    array, at, src, dst = written
+    if type(array) is not int or type(at) is not int:
+        raise LayoutError("what is moved lies nowhere")
+    return Moved(array, at, MemoryDesc(src), MemoryDesc(dst))
+
+
+def _lent(several: Iterable[Moved], packing: Packing) -> list[Bytes]:
+    """Constants out of memory that is lent."""
+    lender, wanted = loan(), []
+    for one in several:
+        given = None if lender is None else lender.tensor(one)
+        if given is None or one.src.dims != one.dst.dims or one.src.dtype != one.dst.dtype:
+            raise LayoutError("constants lie in memory that nobody has lent")
+        wanted.append((given, one.dst, "a constant"))
+    return moved_constants(wanted, packing)
 
 
 def _copies(several: Sequence[Bytes]) -> list[Bytes]:

@@ -57,6 +57,7 @@ Tests join the last two. What all kinds share:
 ``values``             the values between them, as plain data
 ``storages``           who writes where
 ``packing``            constants that a thread moves to their places, while kernels are made
+``lent``               constants in memory that somebody else keeps
 ``blocking``           rows of weights into blocks of outputs, by one kernel for all sizes
 ``schedule``           the calls as rows of machine words
 ``images``             these rows on disk, for later processes

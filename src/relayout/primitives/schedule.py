@@ -32,7 +32,7 @@ from relayout.primitives import images, plain
 from relayout.primitives.memory import Memory, Span, arranged
 from relayout.primitives.packing import Packing
 from relayout.primitives.storages import Item, Storage, arena_of, laid_out, note_uses, stored
-from relayout.records import dataclass
+from relayout.records import dataclass, field
 from relayout.runtime import threads as sharing
 from relayout.runtime.driver import ROW
 from relayout.targets.processors import limited
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from relayout.jit.abi import Kernel
+    from relayout.primitives.lent import Moved
     from relayout.primitives.program import Fault, Program, Step
     from relayout.primitives.values import Nodes, Value
 
@@ -87,6 +88,8 @@ class Schedule:
         Kernels and constants, whose addresses are the last bases.
     faults : list of (int, int, Fault)
         What items may find wrong: their numbers, and where in the arena they say so.
+    moved : dict of int to Moved
+        How constants are moved that come from memory that was lent.
     """
 
     inputs: list[Value]
@@ -101,6 +104,7 @@ class Schedule:
     threads: int
     fixed: list[Kernel | NDArray[np.uint8]]
     faults: list[tuple[int, int, Fault]]
+    moved: dict[int, Moved] = field(default_factory=dict)
 
     def addresses(self) -> list[int]:
         """Those of all that is fixed."""
@@ -113,8 +117,10 @@ def scheduled(
     """Do all three steps."""
     items = stored(sequence)
     with Packing() as packing:
-        constants = laid_out(sequence, items, packing)
-        return linked(list(sequence.inputs), list(sequence.outputs), items, constants, threads, progress)
+        constants, moved = laid_out(sequence, items, packing)
+        made = linked(list(sequence.inputs), list(sequence.outputs), items, constants, threads, progress)
+    made.moved = moved
+    return made
 
 
 def linked(

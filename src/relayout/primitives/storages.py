@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -29,6 +29,7 @@ from relayout.forking import lock
 from relayout.jit.support import supported
 from relayout.layout.layout import Layout, plain
 from relayout.ops.checks import alike
+from relayout.primitives.lent import loan
 from relayout.primitives.packing import Packing, rooms
 from relayout.primitives.primitive import Primitive
 from relayout.primitives.reorder import Reorder
@@ -43,8 +44,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from relayout.layout.descriptor import MemoryDesc
+    from relayout.primitives.lent import Moved
 
-__all__ = ["Item", "Storage", "arena_of", "laid_out", "note_uses", "room_of", "stored"]
+__all__ = ["Item", "Storage", "arena_of", "laid_out", "moved_constants", "note_uses", "room_of", "stored"]
 
 ONCE = 128 << 20
 """Bytes of constants in the same formats up to which NumPy moves them. It moves 3 to 7 GB/s where rows are
@@ -263,30 +265,56 @@ def room_of(desc: MemoryDesc) -> int:
     return max(desc.required_bytes, desc.nbytes)
 
 
-def laid_out(sequence: Nodes, items: list[Item], packing: Packing) -> dict[int, NDArray[np.uint8]]:
+def laid_out(
+    sequence: Nodes, items: list[Item], packing: Packing
+) -> tuple[dict[int, NDArray[np.uint8]], dict[int, Moved]]:
     """The bytes of those constants that are used, in the descriptors that are wanted.
 
-    They are there when ``packing`` has ended, and not before; it is started here.
+    They are there when ``packing`` has ended, and not before; it is started here. Of those in memory that is
+    lent (:mod:`relayout.primitives.lent`) it is told how they are moved.
     """
     wanted: dict[int, tuple[MemoryDesc, str]] = {}
     for item in items:
         for key, storage in item.storages.items():
             if storage.where == "constant" and storage.number not in wanted:
                 wanted[storage.number] = item.primitive.descs[key], f"{item.name}: {key}"
+    given = [(sequence.constants[number], desc, where) for number, (desc, where) in wanted.items()]
+    moved: dict[int, Moved] = {}
+    if (lender := loan()) is not None:
+        for number, (one, desc, _) in zip(wanted, given, strict=True):
+            if (how := lender.moved(one, desc)) is not None:
+                moved[number] = how
+    return dict(zip(wanted, moved_constants(given, packing), strict=True)), moved
+
+
+def moved_constants(
+    wanted: Sequence[tuple[Tensor, MemoryDesc, str]], packing: Packing
+) -> list[NDArray[np.uint8]]:
+    """Tensors in the descriptors that are wanted, each for the place that is named.
+
+    What is read where it lies is not moved. The others are there when ``packing`` has ended.
+    """
+    lender = loan()
+    stay = [lender is not None and lender.stays(given, desc) for given, desc, _ in wanted]
     together: Counter[tuple[MemoryDesc, MemoryDesc]] = Counter()
-    for number, (desc, where) in wanted.items():
+    for (given, desc, where), stays in zip(wanted, stay, strict=True):
         check_addresses(desc, where)
-        together[sequence.constants[number].desc, desc] += desc.nbytes
+        if not stays:
+            together[given.desc, desc] += desc.nbytes
     rows = _rows_of(together)
-    buffers = rooms([room_of(desc) for desc, _ in wanted.values()])
-    for room, (number, (desc, where)) in zip(buffers, wanted.items(), strict=True):
-        given = sequence.constants[number]
+    left = [one for one, stays in zip(wanted, stay, strict=True) if not stays]
+    made = rooms([room_of(desc) for _, desc, _ in left])
+    for room, (given, desc, where) in zip(made, left, strict=True):
         sides = given.desc, desc
         move = _move(given, Tensor(desc, room), where, together[sides], rows.get(sides))
         if move is not None:
             packing.add(desc.nbytes, move)
     packing.start()
-    return dict(zip(wanted, buffers, strict=True))
+    places = iter(made)
+    return [
+        as_bytes(given.buffer)[: room_of(desc)] if stays else next(places)
+        for (given, desc, _), stays in zip(wanted, stay, strict=True)
+    ]
 
 
 def _rows_of(together: Mapping[tuple[MemoryDesc, MemoryDesc], int]) -> dict[Any, _Mover]:

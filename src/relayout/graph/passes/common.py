@@ -10,6 +10,7 @@ import numpy as np
 from relayout.graph.graph import Array, Graph, Node
 from relayout.graph.inference import RANDOM
 from relayout.graph.passes.rewriting import Around, rewritten
+from relayout.primitives.lent import loan
 
 __all__ = ["shared"]
 
@@ -47,7 +48,10 @@ def _with_shared_constants(graph: Graph) -> Graph:
     """Nodes read the first of equal constants."""
     alike: dict[Hashable, list[str]] = {}
     names: dict[str, str] = {}
+    lender = loan()
     for name, data in graph.constants.items():
+        if lender is not None and lender.exchanges(data):  # its values may be others later
+            continue
         first = alike.setdefault(_glance(data), [])
         same = (one for one in first if _content(graph.constants[one]) == _content(data))
         stands = next(same, None)

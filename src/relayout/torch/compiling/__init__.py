@@ -14,6 +14,7 @@ support      which nodes may be taken
 partition    which of them go together
 part         one part, compiled
 kept         parts that an earlier process has compiled
+lending      weights that a part only moves, whatever their values
 report       what was taken, what was left, and why
 entry        ``relayout.torch.compile`` and ``relayout.torch.explain``
 """

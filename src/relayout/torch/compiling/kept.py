@@ -1,16 +1,24 @@
-"""Parts that an earlier process has compiled: neither translated, nor planned, nor packed again.
+"""Parts that an earlier process has compiled: neither translated, nor planned, nor compiled again.
 
-What a part becomes follows from its nodes, the weights, the options, the processor and the code that does it.
-The first process that compiles one keeps the run, weights and all, as :meth:`.Graph.compile` does for
-networks of files (:mod:`relayout.graph.kept`). Later ones look for it by two digests::
+What a part becomes follows from its nodes, the options, the processor, the code that does it, and the values
+of some weights: those into which something is folded, and small ones. Most of what weights there are is only
+moved, whatever its values (:mod:`.lending`). The first process that compiles a part keeps the run
+(:mod:`relayout.graph.kept`), without such weights: of them it is written how they are moved, and a later
+process moves its own. It looks for the run by two digests::
 
-    nodes: operators, arguments, sizes, strides, options    an entry of some bytes says that there are runs
-    contents of the weights                                  the run for these, and what is said of it
+    nodes: operators, arguments, sizes, strides, options    an entry tells which weights have to be compared
+    contents of these                                       the run for them, and what is said of it
 
-The second takes half a second a gigabyte. So nothing is read where there is no entry yet; while such a part
-is compiled, another thread reads its weights, which nobody can change before the first call ends. When it has
-ended (:func:`begin`), the run is written, in a thread of its own, for which a process that ends waits. Begun
-any earlier it would take half of the core on which the first results are computed.
+So a kept part is never wrong for other weights: those that it holds, or that anything was computed or decided
+from, are as they were; all others are the caller's own. That something was *not* done for the values that a
+weight had (a factor that would have overflowed was not folded into it) is right for all values. An entry may
+tell several choices of weights, since which are only moved depends on values, too; each is looked for.
+
+The second digest takes half a second a gigabyte. So nothing is read where there is no entry yet; while such a
+part is compiled, another thread reads the weights that will have to be compared, which nobody can change
+before the first call ends. When it has ended (:func:`begin`), the run is written, in a thread of its own, for
+which a process that ends waits. Begun any earlier it would take half of the core on which the first results
+are computed.
 
 Kept is what took :data:`LONG` to compile, once for each graph: where weights change, an optimiser is at work,
 and what it makes now nobody will ask for tomorrow. The rules for folder, trust and room are those of runs
@@ -22,7 +30,8 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -34,10 +43,14 @@ from relayout.graph import kept
 from relayout.graph.run import Run
 from relayout.jit import cache
 from relayout.runtime.tuning import here
+from relayout.torch.compiling.lending import folded, were_moved
 
 __all__ = ["LONG", "Found", "Question", "asked", "begin", "finish"]
 
-VERSION: Final = 1  # of entries; counted up when they change their meaning
+VERSION: Final = 2  # of entries; counted up when they change their meaning
+
+CHOICES: Final = 4
+"""Of weights to compare, at most, that are remembered of one part."""
 
 LONG: Final = 0.25
 """Seconds that it takes at least to compile what is kept."""
@@ -72,43 +85,70 @@ class Question:
         Of the code and the processor.
     weights : sequence of ndarray
         Those of the part.
+    free : set of int
+        Those of them whose values may not matter, by their places.
+    ready : set of int
+        Those of these that are compared nevertheless, most likely.
     """
 
     name: str
     seal: bytes
     weights: Sequence[Any] = field(repr=False)
-    _contents: Future[bytes] | None = field(default=None, repr=False)
+    free: AbstractSet[int] = frozenset()
+    ready: AbstractSet[int] = frozenset()
+    _contents: dict[int, Future[bytes]] = field(default_factory=dict, repr=False)
 
     def found(self) -> Found | None:
-        """The part, if an earlier process has kept it; otherwise its weights begin to be read."""
-        known = cache.load(f"part-{self.name}") == self.seal
-        self._contents = _contents(self.weights)
-        if not known:
-            return None
-        name = self._whole()
-        run = kept.recalled(f"run-{name}", self.seal, copied=True)
-        data = None if run is None else cache.load(f"part-{name}")
-        if run is None or data is None:
-            return None
-        told = json.loads(data)
-        return Found(run, tuple(told["places"]), told["told"])
+        """The part, if an earlier process has kept it; otherwise weights begin to be read."""
+        several = self._known()
+        if not several:
+            self._read({k for k, _ in enumerate(self.weights)} - self.free | self.ready)
+        for compared in several:
+            name = self._whole(compared)
+            run = kept.recalled(f"run-{name}", self.seal, copied=True)
+            data = None if run is None else cache.load(f"part-{name}")
+            if run is not None and data is not None:
+                told = json.loads(data)
+                return Found(run, tuple(told["places"]), told["told"])
+        return None
 
     def keep(self, run: Run, places: Sequence[int], told: Mapping[str, Any]) -> None:
         """Keep a part for later processes, once it has been called."""
-        name = self._whole()  # waited for: once the first call has ended, weights may change
+        assert run.steps is not None
+        schedule = run.steps._schedule
+        moved = were_moved([one.nbytes for one in self.weights], schedule.moved.values())
+        compared = [k for k, _ in enumerate(self.weights) if k not in self.free or not moved[k]]
+        name = self._whole(compared)  # waited for: once the first call has ended, weights may change
 
         def work() -> None:
             if kept.keep(f"run-{name}", run, self.seal, lambda: _seal() == self.seal):
                 text = json.dumps({"places": list(places), "told": told}, separators=(",", ":"))
                 cache.save(f"part-{name}", text.encode())
-                cache.save(f"part-{self.name}", self.seal)
+                several = [compared, *(one for one in self._known() if one != compared)][:CHOICES]
+                several.sort(key=len, reverse=True)  # who compares more has folded more
+                cache.save(f"part-{self.name}", self.seal + json.dumps(several).encode())
 
         _waiting.append(work)
 
-    def _whole(self) -> str:
-        """What it is called with these weights."""
-        assert self._contents is not None
-        return cache.digest(self.name.encode() + self._contents.result()).hex()
+    def _known(self) -> list[list[int]]:
+        """Which weights have to be compared, in order to find a run; there may be several choices."""
+        data = cache.load(f"part-{self.name}")
+        if data is None or not data.startswith(self.seal):
+            return []
+        several: list[list[int]] = json.loads(data[len(self.seal) :])
+        return several
+
+    def _read(self, places: Iterable[int]) -> None:
+        """Begin to read weights."""
+        wanted = [k for k in sorted(places) if k not in self._contents]
+        made = _contents([self.weights[k] for k in wanted])
+        self._contents.update(zip(wanted, made, strict=True))
+
+    def _whole(self, compared: Sequence[int]) -> str:
+        """What it is called where these weights are what they are."""
+        self._read(compared)
+        contents = [self._contents[k].result() for k in compared]
+        return cache.digest(f"{self.name} {compared}".encode() + b"".join(contents)).hex()
 
 
 _waiting: list[Callable[[], None]] = []
@@ -150,6 +190,7 @@ def asked(
     outputs: Sequence[Any],
     options: Sequence[Any],
     threads: int,
+    readers: Mapping[Any, Any] | None = None,
 ) -> Question | None:
     """The question whether a part is kept; None: nothing is kept here.
 
@@ -165,6 +206,8 @@ def asked(
         With which it is compiled.
     threads : int
         For how many threads.
+    readers : mapping of node to node
+        Those weights whose values may not matter, and what reads each (:func:`.lending.exchangeable`).
     """
     seal = _seal() if kept.limit() and cache.folder() is not None else None
     if seal is None:
@@ -178,7 +221,15 @@ def asked(
     ]
     how = VERSION, torch.__version__, here(threads), [str(one) for one in options]
     facts = how, computed, given, [node.name for node in outputs]
-    return Question(cache.digest(repr(facts).encode()).hex(), seal, [data for _, data in fixed.values()])
+    known = readers or {}
+    later = folded(known)
+    return Question(
+        cache.digest(repr(facts).encode()).hex(),
+        seal,
+        [data for _, data in fixed.values()],
+        {k for k, node in enumerate(fixed) if node in known},
+        {k for k, node in enumerate(fixed) if node in later},
+    )
 
 
 def _seal() -> bytes | None:
@@ -196,22 +247,30 @@ def _fact(value: Any) -> Any:
     return value
 
 
-def _contents(weights: Sequence[Any]) -> Future[bytes]:
-    """The digest of arrays, which are read in the background."""
-    made: Future[bytes] = Future()
+def _contents(weights: Sequence[Any]) -> list[Future[bytes]]:
+    """The digests of arrays, which are read in the background."""
+    made: list[Future[bytes]] = [Future() for _ in weights]
+
+    def one(array: Any, future: Future[bytes]) -> None:
+        try:
+            future.set_result(_content(array))
+        except BaseException as error:  # raised where somebody waits for it
+            future.set_exception(error)
 
     def work() -> None:
         try:
             count = min(READERS, torch.get_num_threads())
             with ThreadPoolExecutor(count, "relayout reads weights") as several:
-                made.set_result(b"".join(several.map(_content, weights)))
-        except BaseException as error:  # raised where somebody waits for it
-            made.set_exception(error)
+                list(several.map(one, weights, made))
+        except BaseException as error:  # there are no threads: raised where somebody waits
+            for future in made:
+                if not future.done():
+                    future.set_exception(error)
 
     if sum(one.nbytes for one in weights) > SMALL:
         threading.Thread(target=work, name="relayout reads weights", daemon=True).start()
     else:
-        made.set_result(b"".join(map(_content, weights)))
+        list(map(one, weights, made))
     return made
 
 

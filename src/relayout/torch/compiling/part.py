@@ -27,8 +27,10 @@ from relayout.graph.graph import Graph, Node, Value, fresh
 from relayout.importers.torch.arrays import array_of
 from relayout.importers.torch.translation import Parts, Untranslatable, numpy_dtype, translated
 from relayout.layout.images import format_name
+from relayout.primitives.lent import lent
 from relayout.primitives.packing import ahead
 from relayout.torch.compiling import kept
+from relayout.torch.compiling.lending import exchangeable, lendable, stays
 from relayout.torch.compiling.options import Options
 from relayout.torch.compiling.support import is_getitem
 
@@ -213,13 +215,18 @@ def _made(
     moving = tuple(node for node in read if node not in weights)
     fixed = {one: (one.name, array_of(weights[one], one.name, False)) for one in read if one in weights}
     outputs = tuple(node for node in nodes if any(user not in inside for user in node.users))
+    readers = exchangeable(everything, outputs, fixed)
     question = None
     if lasting:
         how = options.format, options.precision, options.algorithm
-        question = kept.asked(everything, fixed, outputs, how, threads)
+        question = kept.asked(everything, fixed, outputs, how, threads, readers)
     entries = [_order(node) or tuple(range(node.meta["val"].dim())) for node in moving]
-    if question is not None and (found := question.found()) is not None:
-        return _part(moving, entries, outputs, found.places, found.run, _told(found.told, found.run))
+    arrays = [lendable(data, one.op == "placeholder", one in readers) for one, (_, data) in fixed.items()]
+    if question is not None:
+        with lent(arrays):
+            found = question.found()
+        if found is not None:
+            return _part(moving, entries, outputs, found.places, found.run, _told(found.told, found.run))
     with lock():  # what a part that is kept does without
         from relayout.graph.inference import inferred
         from relayout.graph.passes.losses import with_losses_written_out
@@ -239,9 +246,10 @@ def _made(
         raise Left(unlike)
     middle = perf_counter()
     names = [node.name for node in nodes]
-    weighs = sum(one.nbytes for _, one in fixed.values())
+    still = stays(readers)
+    weighs = sum(one.nbytes for node, (_, one) in fixed.items() if node not in still)
     try:
-        with ahead(weighs if options.precision is None else 0):
+        with ahead(weighs if options.precision is None else 0), lent(arrays):
             run = known.compile(
                 options.format, threads, precision=options.precision, algorithm=options.algorithm
             )
