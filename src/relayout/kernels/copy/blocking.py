@@ -15,6 +15,8 @@ The last eight columns may be some of those before, written again.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from relayout.ir.kernel import kernel, share
 from relayout.ir.types import I64, PTR, Value, integer, vector
 from relayout.ir.vectors import join_lanes
@@ -33,6 +35,7 @@ ROWS = 8  # of a block, and columns of a turn; there are no fewer
 WORD = WORD_BITS // 8
 
 
+@lru_cache(maxsize=4)
 def module(machine: Machine) -> str:
     """The text: the function :data:`ENTRY`."""
     f = kernel(ENTRY, machine)
