@@ -1,4 +1,4 @@
-"""Sums of products whose source, weights and bias move or are constants, in any combination: all by kernels."""
+"""Sums of products whose source, weights and bias move or are constants, in any combination."""
 
 from __future__ import annotations
 
