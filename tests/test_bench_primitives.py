@@ -264,6 +264,16 @@ class TestPeers:
         made.run()
         assert difference(by_definition(work, given), made.result()) is None, made.implementation
 
+    def test_and_with_fewer_products_where_that_is_another_sum(self):
+        auto, work = Ours(algorithm="auto"), Conv("mine", 1, 64, 28, 28, 64, 3, 3, 1, 1)
+        given = operands(work)
+        made = auto.prepare(work, given, 1)
+        made.run()
+        assert difference(by_definition(work, given), made.result()) is None, made.implementation
+        assert auto.prepare(Product("mine", 2, 3, 4), None, 1) is None
+        assert auto.prepare(Conv("mine", 1, 64, 28, 28, 64, 3, 3, 1, 1, dtype="u8s8"), None, 1) is None
+        assert auto.name != Ours().name
+
     def test_a_deviation_is_noticed_from_the_tolerance_on(self):
         values = np.linspace(-2, 1, 7, dtype=np.float32)
         for factor, noticed in ((0.5, False), (2, True)):

@@ -43,6 +43,7 @@ from relayout.tensor import address, allocate
 
 __all__ = [
     "COPY",
+    "FEWER",
     "OURS",
     "Result",
     "Spread",
@@ -56,6 +57,9 @@ __all__ = [
 ]
 
 COPY, OURS = "memcpy", "Relayout"
+FEWER = f"{OURS}, auto"
+"""Relayout where convolutions may do with fewer products than the definition has (``algorithm="auto"``)."""
+
 LEAST = 2e-3  # seconds that one timing takes at least
 WARM = 2e-3  # seconds of calls before it
 COLD = 10e-3  # seconds from which on a call is no warmer when it is repeated

@@ -1,7 +1,9 @@
 """Relayout's own primitives, as contestants: in the formats that they choose, or in a given one.
 
 For a format both source and destination have it, the weights are as the primitive wants them. Without one all
-three are chosen, which is what others are compared with.
+three are chosen, which is what others are compared with. Convolutions add up the products of the definition,
+as others do by default; those that may do with fewer (``algorithm="auto"``, as in networks) are a contestant
+of their own.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 import relayout as rl
-from relayout.bench.measure import OURS
+from relayout.bench.measure import FEWER, OURS
 from relayout.bench.networks import BackwardData, BackwardWeights, Conv, Forward, Product
 from relayout.bench.operands import SEED, Floats, Operands, Work
 from relayout.bench.ours_passes import prepared
@@ -42,7 +44,7 @@ NAMES: dict[type, tuple[str, str, str]] = {
 
 
 class Ours:
-    """Relayout, in a format or (None) in those that it chooses.
+    """Relayout, in a format or (None) in those that it chooses; and by an algorithm of convolutions.
 
     Raises
     ------
@@ -50,11 +52,11 @@ class Ours:
         There is no such format of four axes.
     """
 
-    def __init__(self, format: str | None = None) -> None:
+    def __init__(self, format: str | None = None, algorithm: str = "direct") -> None:
         if format is not None:
             MemoryDesc((1, 1, 1, 1), "f32", format)
-        self.format = format
-        self.name = OURS if format is None else f"{OURS} {format}"
+        self.format, self.algorithm = format, algorithm
+        self.name = (OURS if algorithm == "direct" else FEWER) if format is None else f"{OURS} {format}"
 
     def available(self) -> str | None:
         """Relayout's version."""
@@ -72,12 +74,16 @@ class Ours:
             return _network(work, operands, self.format, threads)
         if self.format is not None and not isinstance(work, Conv):
             return None
+        if self.algorithm != "direct" and (type(work) is not Conv or work.types.src != "f32"):
+            return None
         if isinstance(work, Pass):
             return prepared(work, operands, threads)
         if isinstance(work, Recurrent):
             return layer(work, operands, threads)
         with limited(threads):  # everybody plans for the threads that will work
-            primitive = _convolution(work, self.format) if isinstance(work, Conv) else _product(work)
+            primitive = (
+                _convolution(work, self.format, self.algorithm) if isinstance(work, Conv) else _product(work)
+            )
             if primitive.implementation.startswith("definition"):
                 raise LayoutError("Relayout has a definition of it, and no kernel")
             primitive.tune()  # as its first calls would
@@ -101,11 +107,11 @@ class Ours:
 
 
 def all_ours(formats: tuple[str, ...] = FORMATS) -> tuple[Ours, ...]:
-    """Relayout with the formats that it chooses, and with each of some formats."""
-    return Ours(), *map(Ours, formats)
+    """Relayout with the formats that it chooses, also with fewer products, and with each of some formats."""
+    return Ours(), Ours(algorithm="auto"), *map(Ours, formats)
 
 
-def _convolution(work: Conv, format: str | None) -> Any:
+def _convolution(work: Conv, format: str | None, algorithm: str) -> Any:
     chosen = rl.any if format is None else format
     if isinstance(work, BackwardData | BackwardWeights):
         layer = work.forward
@@ -129,6 +135,7 @@ def _convolution(work: Conv, format: str | None) -> Any:
         scale=MemoryDesc((1,), "f32", "a") if types.whole else None,
         strides=work.stride,
         padding=work.padding,
+        algorithm=algorithm,
     )
 
 

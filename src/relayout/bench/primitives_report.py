@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from relayout.bench.measure import OURS
+from relayout.bench.measure import FEWER, OURS
 from relayout.bench.operands import Work
 from relayout.bench.ours import ALIASES
 from relayout.bench.passes import Pass
@@ -81,9 +81,9 @@ class Report:
 
     @property
     def contestants(self) -> list[str]:
-        """Relayout with the formats that it chose, and the peers; who took part in something."""
+        """Relayout in formats that it chose, by both algorithms, and the peers; who took part in something."""
         seen = self._seen()
-        return [name for name in (OURS, *self.peers) if name in seen]
+        return [name for name in (OURS, FEWER, *self.peers) if name in seen]
 
     @property
     def formats(self) -> list[str]:
