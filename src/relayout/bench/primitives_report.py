@@ -81,7 +81,7 @@ class Report:
 
     @property
     def contestants(self) -> list[str]:
-        """Relayout in formats that it chose, by both algorithms, and the peers; who took part in something."""
+        """Relayout in formats that it chose, by both algorithms, and the peers: who took part in anything."""
         seen = self._seen()
         return [name for name in (OURS, FEWER, *self.peers) if name in seen]
 

@@ -95,8 +95,8 @@ def primitives(
     formats that it chooses and in given ones, oneDNN and PyTorch are timed in turn; of whole networks also
     ONNX Runtime and OpenVINO. "Relayout, auto" are convolutions of f32 that may do with fewer products, as
     in networks. Those not installed are left out. Only the primitive is timed: sources are laid out and
-    weights are packed before. A file of --json is written anew whenever a network is done, so that a run which
-    is ended leaves what it has measured.
+    weights are packed before. A file of --json is written anew whenever a network is done, so that a run
+    which is ended leaves what it has measured.
     """
     from relayout.bench import plot
     from relayout.bench.primitives import tasks
