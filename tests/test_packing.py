@@ -158,6 +158,7 @@ def test_plans_visit_every_element_once(packing):
         run = plan.columns.extent * (1 if plan.kind in ("rows", "lines") else plan.rows.extent)
         visited = run * prod(loop.extent for loop in plan.around)
         visited *= plan.blocked.extent if plan.kind in ("rows", "lines") and plan.blocked is not None else 1
+        visited *= plan.across.extent if plan.kind in ("together", "apart") else 1
         assert visited == prod(loop.extent for loop in plan.nest.loops)
 
 
