@@ -17,7 +17,7 @@ Source: ``dnnl_format_tag_t`` in oneDNN 3's ``dnnl_types.h``.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
 from relayout.layout.format import letters
@@ -59,10 +59,6 @@ _FAMILIES: Final = {
     "aCBx": "16b16c 16c16b 2c8b16c2b 4b4c 4c8b8c[24]b 8b16c2b 8b8c",
     "aCxB": _PANELS.translate(_SHIFTED),
     "xcbA": "(4|8|16)a",
-}
-_BLOCKS: Final = {
-    order: re.compile("|".join(f"(?:{blocks})" for blocks in listed.split()))
-    for order, listed in _FAMILIES.items()
 }
 _SPATIAL: Final = {"xcbA": (2, 3)}  # axes that x may stand for, where not 1 to 3
 
@@ -108,5 +104,10 @@ def is_tag(tag: str) -> bool:
 
 
 def _has(order: str, blocks: str) -> bool:
-    family = _BLOCKS.get(order)
-    return family is not None and family.fullmatch(blocks) is not None
+    return order in _FAMILIES and _blocks(order).fullmatch(blocks) is not None
+
+
+@cache
+def _blocks(order: str) -> re.Pattern[str]:
+    """The blocks of a family: compiled when first asked for, since all of them take 6 ms."""
+    return re.compile("|".join(f"(?:{blocks})" for blocks in _FAMILIES[order].split()))
