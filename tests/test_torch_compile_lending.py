@@ -411,3 +411,21 @@ def test_places_are_within_their_arrays() -> None:
     assert np.array_equal(found.numpy(), given.numpy())
     for array, at in ((1, 0), (-1, 0), (0, -4), (0, 36), (0, 64)):
         assert made.tensor(moved._replace(array=array, at=at)) is None
+
+
+@pytest.mark.parametrize("weight", [True, False])
+def test_memory_that_was_freed_is_an_error_and_no_crash(weight: bool) -> None:
+    """As who shards weights frees them between calls."""
+    x, layer = torch.randn(3, 256), nn.Linear(256, 256)
+    compiled = torch.compile(layer if weight else nn.functional.linear, backend="relayout")
+    given = (x,) if weight else (x, layer.weight.detach())
+    with torch.no_grad():
+        compiled(*given)
+        storage = layer.weight.untyped_storage()
+        room = storage.nbytes()
+        storage.resize_(0)
+        with pytest.raises(RuntimeError, match="memory was freed"):
+            compiled(*given)
+        storage.resize_(room)
+        layer.weight.data.fill_(1)
+        torch.testing.assert_close(compiled(*given)[:, 0] - compiled(0 * x, *given[1:])[:, 0], x.sum(1))

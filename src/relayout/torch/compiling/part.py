@@ -120,7 +120,15 @@ class Part:
     taken: Taken
 
     def __call__(self, *given: Any) -> tuple[Any, ...]:
-        """The results, in memory of their own."""
+        """The results, in memory of their own.
+
+        Raises
+        ------
+        OutOfRange
+            An index names no element.
+        RuntimeError
+            The memory of an input was freed, as eager PyTorch has it.
+        """
         kept = [
             one if one.stride() == strides and one.dtype is dtype else _laid_out(one, strides, dtype)
             for one, strides, dtype in zip(given, self.strides, self.dtypes, strict=True)
@@ -130,12 +138,23 @@ class Part:
             for dims, strides, dtype in self.results
         ]
         addresses = [one.data_ptr() for one in kept]
+        if 0 in addresses:
+            self._check_allocated(kept)
         addresses += [one.data_ptr() for one in made]
         try:
             self.steps.at(addresses)
         except LayoutError as error:
             raise OutOfRange(str(error)) from None
         return tuple(made)
+
+    def _check_allocated(self, given: Sequence[Any]) -> None:
+        """No tensor without elements has no memory; others whose memory was freed are no inputs."""
+        for node, one in zip(self.inputs, given, strict=True):
+            if one.numel() and not one.data_ptr():
+                raise RuntimeError(
+                    f"{node.name} has {one.numel()} elements, and its memory was freed "
+                    "(untyped_storage().resize_(0)); allocate it again before the model is called"
+                )
 
 
 def _laid_out(tensor: Any, strides: tuple[int, ...], dtype: Any) -> Any:
