@@ -413,8 +413,9 @@ def test_places_are_within_their_arrays() -> None:
         assert made.tensor(moved._replace(array=array, at=at)) is None
 
 
+@pytest.mark.parametrize("left", [0, 4096])
 @pytest.mark.parametrize("weight", [True, False])
-def test_memory_that_was_freed_is_an_error_and_no_crash(weight: bool) -> None:
+def test_memory_that_was_freed_is_an_error_and_no_crash(weight: bool, left: int) -> None:
     """As who shards weights frees them between calls."""
     x, layer = torch.randn(3, 256), nn.Linear(256, 256)
     compiled = torch.compile(layer if weight else nn.functional.linear, backend="relayout")
@@ -423,7 +424,7 @@ def test_memory_that_was_freed_is_an_error_and_no_crash(weight: bool) -> None:
         compiled(*given)
         storage = layer.weight.untyped_storage()
         room = storage.nbytes()
-        storage.resize_(0)
+        storage.resize_(left)
         with pytest.raises(RuntimeError, match="memory was freed"):
             compiled(*given)
         storage.resize_(room)

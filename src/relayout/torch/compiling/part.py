@@ -101,8 +101,8 @@ class Part:
     ----------
     inputs, outputs : tuple
         The nodes that it reads, weights apart, and those that it stands for.
-    strides, dtypes : tuple
-        Those that each input has to have.
+    strides, dtypes, spans : tuple
+        Those that each input has to have; and the bytes from its first element to the end of its last one.
     results : tuple
         Sizes, strides and data type of each output.
     steps : Run
@@ -115,6 +115,7 @@ class Part:
     outputs: tuple[Any, ...]
     strides: tuple[tuple[int, ...], ...]
     dtypes: tuple[Any, ...]
+    spans: tuple[int, ...]
     results: tuple[tuple[tuple[int, ...], tuple[int, ...], Any], ...]
     steps: Any = field(repr=False)
     taken: Taken
@@ -127,7 +128,7 @@ class Part:
         OutOfRange
             An index names no element.
         RuntimeError
-            The memory of an input was freed, as eager PyTorch has it.
+            The memory of an input was freed or has shrunk since the tensor was made.
         """
         kept = [
             one if one.stride() == strides and one.dtype is dtype else _laid_out(one, strides, dtype)
@@ -137,9 +138,10 @@ class Part:
             torch.empty_strided(dims, strides, dtype=dtype, device=CPU)
             for dims, strides, dtype in self.results
         ]
+        for k, (one, span) in enumerate(zip(kept, self.spans, strict=True)):
+            if one.untyped_storage().nbytes() < one.storage_offset() * one.itemsize + span:
+                raise self._unallocated(k, one)
         addresses = [one.data_ptr() for one in kept]
-        if 0 in addresses:
-            self._check_allocated(kept)
         addresses += [one.data_ptr() for one in made]
         try:
             self.steps.at(addresses)
@@ -147,14 +149,14 @@ class Part:
             raise OutOfRange(str(error)) from None
         return tuple(made)
 
-    def _check_allocated(self, given: Sequence[Any]) -> None:
-        """No tensor without elements has no memory; others whose memory was freed are no inputs."""
-        for node, one in zip(self.inputs, given, strict=True):
-            if one.numel() and not one.data_ptr():
-                raise RuntimeError(
-                    f"{node.name} has {one.numel()} elements, and its memory was freed "
-                    "(untyped_storage().resize_(0)); allocate it again before the model is called"
-                )
+    def _unallocated(self, k: int, given: Any) -> RuntimeError:
+        """What is said of an input that is larger than its memory."""
+        room = given.untyped_storage().nbytes()
+        return RuntimeError(
+            f"{self.inputs[k].name} has {given.numel()} elements of {given.dtype}, and its memory was freed "
+            f"or has shrunk: {room} bytes (untyped_storage().resize_); make room for it again before the "
+            "model is called"
+        )
 
 
 def _laid_out(tensor: Any, strides: tuple[int, ...], dtype: Any) -> Any:
@@ -299,6 +301,7 @@ def _part(
         tuple(outputs),
         tuple(_strides(moving[k], entries[k]) for k in places),
         tuple(moving[k].meta["val"].dtype for k in places),
+        tuple(_span(moving[k], entries[k]) for k in places),
         tuple(_result(node) for node in outputs),
         run.compiled.steps,
         taken,
@@ -343,6 +346,15 @@ def _strides(node: Any, order: Sequence[int]) -> tuple[int, ...]:
         strides[axis] = step
         step *= value.shape[axis]
     return tuple(strides)
+
+
+def _span(node: Any, order: Sequence[int]) -> int:
+    """The bytes from an input's first element to the end of its last one."""
+    value = node.meta["val"]
+    if 0 in value.shape:
+        return 0
+    reach = ((n - 1) * step for n, step in zip(value.shape, _strides(node, order), strict=True))
+    return int(sum(reach, 1)) * int(value.itemsize)
 
 
 def _result(node: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
