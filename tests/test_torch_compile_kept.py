@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +13,11 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import relayout as rl  # noqa: E402
+from kept_parts import kept_by_itself  # noqa: E402, F401
 from relayout.graph import kept as runs  # noqa: E402
 from relayout.torch.compiling import kept, part  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:::torch", "ignore::DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def translations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Any]]:
-    """A folder of its own in which everything is kept; the graphs that were translated."""
-    monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("RELAYOUT_RUNS_LIMIT", "10000000")
-    monkeypatch.setattr(runs, "code", lambda: "code")
-    monkeypatch.setattr(kept, "LONG", 0.0)
-    made: list[Any] = []
-    original = part.translated
-    monkeypatch.setattr(part, "translated", lambda parts: (made.append(parts), original(parts))[1])
-    torch.manual_seed(0)
-    yield made
-    kept.finish()
-    torch._dynamo.reset()
 
 
 class Small(nn.Module):

@@ -7,7 +7,6 @@ import gc
 import mmap
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +18,14 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import relayout as rl  # noqa: E402
+from kept_parts import kept_by_itself  # noqa: E402, F401
 from relayout.errors import LayoutError  # noqa: E402
-from relayout.graph import kept as runs  # noqa: E402
 from relayout.graph import saving  # noqa: E402
 from relayout.primitives import storages  # noqa: E402
 from relayout.primitives.lent import Array, Loan, lent  # noqa: E402
 from relayout.torch.compiling import kept, part  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:::torch", "ignore::DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def translations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Any]]:
-    """A folder of its own in which everything is kept; the graphs that were translated."""
-    monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("RELAYOUT_RUNS_LIMIT", "100000000")
-    monkeypatch.setattr(runs, "code", lambda: "code")
-    monkeypatch.setattr(kept, "LONG", 0.0)
-    made: list[Any] = []
-    original = part.translated
-    monkeypatch.setattr(part, "translated", lambda parts: (made.append(parts), original(parts))[1])
-    torch.manual_seed(0)
-    yield made
-    kept.finish()
-    torch._dynamo.reset()
 
 
 class Net(nn.Module):

@@ -366,8 +366,9 @@ class _Writer:
         weights: Value,
         sums: list[Value],
         body: Callable[[Value, Value, list[Value]], list[Value]],
+        several: int = 1,
     ) -> list[Value]:
-        """All turns of a loop; one by one where they differ."""
+        """All turns of a loop: in pieces of several, which divide its extent; one by one if they differ."""
         b, (forth, on) = self.b, loop.steps
         if loop == self.columns:
             for k, pixels in enumerate(self.tile.outside):
@@ -377,10 +378,17 @@ class _Writer:
 
         def turn(_: Value, given: list[Value]) -> list[Value]:
             s, y, *inside = given
-            after = body(s, y, inside)
-            return [b.gep(s, forth), b.gep(y, on), *after]
+            for k in range(several):
+                self.behind = k
+                inside = body(b.gep(s, k * forth), b.gep(y, k * on), inside)
+                if several > 1:
+                    b.line(BARRIER)
+                    if self.tile.arithmetic.sums != "f32" and k + 1 < several:
+                        inside = [b.opaque(one) for one in inside]
+            self.behind = 0
+            return [b.gep(s, several * forth), b.gep(y, several * on), *inside]
 
-        count = b[self.counts[loop]] if loop in self.counts else loop.extent
+        count = b[self.counts[loop]] if loop in self.counts else loop.extent // several
         return b.repeat(0, count, 1, [src, weights, *sums], turn, True)[2:]
 
     def innermost(
@@ -392,23 +400,9 @@ class _Writer:
         body: Callable[[Value, Value, list[Value]], list[Value]],
     ) -> list[Value]:
         """The turns of the innermost loop, several of them one behind the other."""
-        b, (forth, on) = self.b, loop.steps
+        differ = loop in self.counts or loop == self.columns
         several = next(n for n in range(self.unrolled, 0, -1) if loop.extent % n == 0)
-        if several == 1 or loop in self.counts or loop == self.columns:
-            return self.turns(loop, src, weights, sums, body)
-
-        def turn(_: Value, given: list[Value]) -> list[Value]:
-            s, y, *inside = given
-            for k in range(several):
-                self.behind = k
-                inside = body(b.gep(s, k * forth), b.gep(y, k * on), inside)
-                b.line(BARRIER)
-                if self.tile.arithmetic.sums != "f32" and k + 1 < several:
-                    inside = [b.opaque(one) for one in inside]
-            self.behind = 0
-            return [b.gep(s, several * forth), b.gep(y, several * on), *inside]
-
-        return b.repeat(0, loop.extent // several, 1, [src, weights, *sums], turn, True)[2:]
+        return self.turns(loop, src, weights, sums, body, 1 if differ else several)
 
     def fresh(self, step: int) -> bool:
         """Whether something that goes on by so many bytes in a turn is in another line than a turn before."""
