@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import relayout as rl  # noqa: E402
 from relayout.graph import kept as runs  # noqa: E402
 from relayout.torch.compiling import kept, part  # noqa: E402
 
@@ -28,3 +29,13 @@ def kept_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
     yield made
     kept.finish()
     torch._dynamo.reset()
+
+
+def compiled_anew(model: Any, x: Any, **options: Any) -> Any:
+    """A model as another process would compile it, and what it returns."""
+    torch._dynamo.reset()
+    fast = rl.torch.compile(model, **options)
+    with torch.no_grad():
+        found = fast(x)
+    kept.finish()
+    return fast, found

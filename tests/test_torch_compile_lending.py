@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import relayout as rl  # noqa: E402
-from kept_parts import kept_by_itself  # noqa: E402, F401
+from kept_parts import compiled_anew, kept_by_itself  # noqa: E402, F401
 from relayout.errors import LayoutError  # noqa: E402
 from relayout.graph import saving  # noqa: E402
 from relayout.primitives import storages  # noqa: E402
@@ -49,13 +49,7 @@ X = torch.randn(2, 16, 9, 9, generator=torch.Generator().manual_seed(3))
 
 
 def compiled(model: Any, x: Any = X, **options: Any) -> Any:
-    """A model as another process would compile it, and what it returns."""
-    torch._dynamo.reset()
-    fast = rl.torch.compile(model, **options)
-    with torch.no_grad():
-        found = fast(x)
-    kept.finish()
-    return fast, found
+    return compiled_anew(model, x, **options)
 
 
 def agree(found: Any, wanted: Any) -> None:

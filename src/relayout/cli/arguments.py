@@ -174,6 +174,7 @@ def examples(*lines: str) -> str:
 
 
 PRECISION = click.Choice(("f32", "bf16", "f16"))
+"""The type in which a model's products of f32, and what follows them, are computed."""
 
 ALGORITHM = click.Choice(("auto", "direct", "winograd"))
-"""The type in which a model's products of f32, and what follows them, are computed."""
+"""How a model's 3x3 convolutions are added up."""

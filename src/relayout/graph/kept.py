@@ -177,7 +177,7 @@ class FileGraph(Graph):
 
         check_threads(threads)
         precision = check_precision(precision)
-        check_algorithm(algorithm, "algorithm")
+        check_algorithm(algorithm)
         if self._facts is None or not limit():
             return None
         inputs = self.inputs

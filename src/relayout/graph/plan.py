@@ -59,7 +59,7 @@ from relayout.graph.planning.solving import solve
 from relayout.layout.descriptor import MemoryDesc, any_format
 from relayout.layout.images import format_name
 from relayout.layout.roles import data_roles
-from relayout.ops.products import check_algorithm as checked_algorithm
+from relayout.ops.products import check_algorithm
 from relayout.records import dataclass, field, replace
 from relayout.reorder.predict import seconds_to_move
 from relayout.targets.memory import installed
@@ -227,16 +227,6 @@ class Plan:
         with lock():
             from relayout.draw.notebook import of_plan
         return of_plan(self)
-
-
-def check_algorithm(given: object) -> str:
-    """An algorithm of convolutions by its name.
-
-    >>> check_algorithm("fft")
-    Traceback (most recent call last):
-    relayout.errors.LayoutError: algorithm: 'fft' is no algorithm; there are direct, winograd, auto
-    """
-    return checked_algorithm(given, "algorithm")
 
 
 def image_format(format: Any) -> str | None:

@@ -36,14 +36,14 @@ ALGORITHMS = ("direct", "winograd", "auto")
 round otherwise in real numbers (:mod:`relayout.kernels.conv.winograd`); or whichever takes less time."""
 
 
-def check_algorithm(given: object, what: str = "convolution") -> str:
+def check_algorithm(given: object, what: str = "algorithm") -> str:
     """One of the algorithms.
 
     >>> check_algorithm("auto")
     'auto'
     >>> check_algorithm("fft")
     Traceback (most recent call last):
-    relayout.errors.LayoutError: convolution: 'fft' is no algorithm; there are direct, winograd, auto
+    relayout.errors.LayoutError: algorithm: 'fft' is no algorithm; there are direct, winograd, auto
     """
     if not isinstance(given, str) or given not in ALGORITHMS:
         raise LayoutError(f"{what}: {given!r} is no algorithm; there are {', '.join(ALGORITHMS)}")

@@ -236,7 +236,7 @@ class Convolution(ImageProducts):
         post_ops: Any = (),
         algorithm: str = "direct",
     ) -> None:
-        self.algorithm = ops.check_algorithm(algorithm)
+        self.algorithm = ops.check_algorithm(algorithm, "convolution")
         needed, optional = {"src": src, "weights": weights}, {"bias": bias, "scale": scale}
         optional |= {"src_zero_point": src_zero_point, "weights_zero_point": weights_zero_point}
         optional |= {"dst_scale": dst_scale, "dst_zero_point": dst_zero_point}

@@ -40,12 +40,16 @@ def with_moving_weights(graph: Graph) -> Graph:
     writing = Writing(graph._known, graph.constants)
     for node in graph.nodes:
         change = changes.get(node.operator)
-        fixed = [name in graph.constants for name in node.inputs[:2]]
-        moves = not any(fixed) or (node.operator == "Gemm" and fixed == [True, False])
-        if not moves or change is None or not change(writing, node):
+        if change is None or not _moves(node, graph) or not change(writing, node):
             writing.append(node)
     values = {name: value for name, value in writing.values.items() if name not in writing.constants}
     return graph.replaced(nodes=tuple(writing.nodes), constants=writing.constants, values=values)
+
+
+def _moves(node: Node, graph: Graph) -> bool:
+    """Whether the weights of a product move, and its source; that of a layer may be a constant."""
+    fixed = [name in graph.constants for name in node.inputs[:2]]
+    return not any(fixed) or (node.operator == "Gemm" and fixed == [True, False])
 
 
 def _added(

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import chain
+from math import inf
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -152,11 +153,10 @@ def _plans(
         return [], []
     order = least[1]  # the same for all numbers of threads
     if problem.algorithm != "direct" and order != ():
-        transformed = list(winograd(problem, machine, threads, facts))
-        if problem.algorithm == "winograd" or (
-            transformed
-            and facts.transformed * least[0] > _least_transformed(problem, machine, facts) + packing
-        ):
+        alone = list(winograd(problem, machine, 1, facts))
+        promised = min((transformed_of(one, 1, facts) + packing for one in alone), default=inf)
+        if problem.algorithm == "winograd" or promised < facts.transformed * least[0]:
+            transformed = alone if threads == 1 else winograd(problem, machine, threads, facts)
             return [(transformed_of(one, threads, facts) + packing, one) for one in transformed], []
     found: list[tuple[float, Plan]] = [one for one in narrow if one[1].order == order]
     if order == ():
@@ -166,11 +166,6 @@ def _plans(
     if problem.algorithm == "winograd":
         return [one for one in found if isinstance(one[1], Winograd)], []
     return found, [model for model, own in models if own == order]
-
-
-def _least_transformed(problem: Problem, machine: Machine, facts: Facts) -> float:
-    """Cycles of the best plan that transforms, on one thread."""
-    return min(transformed_of(one, 1, facts) for one in winograd(problem, machine, 1, facts))
 
 
 def _alone(plan: Depthwise | Gemv, problem: Problem, facts: Facts) -> float:

@@ -62,6 +62,7 @@ from collections.abc import Iterator
 from math import ceil
 from typing import NamedTuple
 
+from relayout.dtypes import dtype
 from relayout.kernels.conv.arithmetic import FLOATS, PAIRS, Arithmetic, Zeros
 from relayout.kernels.conv.cost import Facts, pieces_of_extent
 from relayout.kernels.conv.direct import Group, Place, ends_in_zeros
@@ -265,7 +266,7 @@ class Winograd:
     @property
     def src_size(self) -> int:
         """Of an element of the source."""
-        return _size(self.src_type)
+        return dtype(self.src_type).bits // 8
 
     @property
     def outside(self) -> int:
@@ -306,11 +307,6 @@ def _apart(size: int) -> int:
     """Whole cache lines, of which no sixteen fall into the same sets."""
     size = ceil(size / LINE) * LINE
     return size + LINE if size % (APART // 8) == 0 else size
-
-
-def _size(dtype: str) -> int:
-    """Bytes of an element."""
-    return {"f32": 4, "f16": 2, "bf16": 2}.get(dtype, 1)
 
 
 def _domain(arithmetic: Arithmetic) -> Domain:
@@ -471,7 +467,7 @@ def cycles(plan: Winograd, threads: int, facts: Facts) -> float:
 
     source = tiles * g.inputs / plan.channels * domain.source * plan.numbers / FILTERS
     groups = sum(products(count) + count * (turns * domain.weights + tiles * result) for count in vectors)
-    filters = g.outputs * g.inputs * g.taps * _size(plan.weights_type) / facts.far
+    filters = g.outputs * g.inputs * g.taps * (dtype(plan.weights_type).bits // 8) / facts.far
     task = source + groups / plan.chunks + facts.task + filters / plan.chunks * facts.shown
     if threads == 1:  # the last task may be smaller
         return plan.tasks * task * plan.rows_of_all / (plan.blocks * plan.rows)

@@ -70,9 +70,8 @@ class Backend:
         with lock():  # needed for training alone
             from relayout.torch.compiling.joint import keep_saved, partitioned
 
-        real = replace(
-            options, precision=None, algorithm="direct"
-        )  # of a forward pass that gradients are computed of
+        # of a forward pass that gradients are computed of
+        real = replace(options, precision=None, algorithm="direct")
 
         def compiled(graph: Any, _: Sequence[Any]) -> Any:
             return Calls(graph, _static(graph), options, self.report)
