@@ -108,3 +108,15 @@ def test_it_prints_itself_on_one_line():
         "dst f32:2x16x5x4 = eltwise(src f32:2x16x5x4, operand0 f32:1x16x1x1, function tanh), sum, "
         "mul(f32:any:1x16x1x1), relu"
     )
+
+
+def test_a_primitive_says_what_it_was_given_and_not_what_goes_without_saying():
+    src, weights = rl.MemoryDesc((1, 8, 5, 5), "f32", "nhwc"), rl.MemoryDesc((8, 8, 3, 3), "f32", "oihw")
+    made = Convolution(src, weights, strides=2, post_ops="relu", algorithm="winograd")
+    dst = "f32:nhwc:1x8x2x2"
+    windows = "strides (2, 2), dilation (1, 1), padding ((0, 0), (0, 0))"
+    assert repr(made) == (
+        f"Convolution(src f32:nhwc:1x8x5x5, weights f32:oihw:8x8x3x3, dst {dst}, "
+        f"{windows}, algorithm winograd), relu"
+    )
+    assert "algorithm" not in repr(Convolution(src, weights))

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -258,8 +259,9 @@ def in_rounds(
     """The times of each, by round; those of whoever drops out are fewer.
 
     There are no further rounds when one of the needed has used up its share of the seconds, but in any case
-    the ``least`` number of rounds, in which all take part. Each round begins
-    with another one, since whoever comes behind the same neighbour every time has its heat and its caches.
+    the ``least`` number of rounds, in which all take part. Each round has
+    an order of its own, the same in every run: whoever came behind the same neighbour each time would have
+    its heat and its caches.
     """
     samples: dict[str, list[float]] = {name: [] for name in contestants}
     spent = dict.fromkeys(contestants, 0.0)
@@ -267,15 +269,13 @@ def in_rounds(
     for turn in range(rounds):
         if turn >= least and any(spent[name] > share for name in needed):
             break
-        first = turn % len(contestants)
-        order = list(contestants.items())
-        for name, watch in order[first:] + order[:first]:
+        for name in random.Random(turn).sample(list(contestants), len(contestants)):
             if turn >= least and name not in needed and spent[name] > share:
                 continue
             if threads > 1:
                 settle()
             start = time.perf_counter()
-            samples[name].append(watch())
+            samples[name].append(contestants[name]())
             spent[name] += time.perf_counter() - start
     return samples
 

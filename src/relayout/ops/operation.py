@@ -140,6 +140,12 @@ class Operation:
         general = {one.name for one in fields(Operation)}
         return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in general}
 
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The attributes that have no default, or another value."""
+        usual = {one.name: one.default for one in fields(self)}
+        return {name: value for name, value in self.attributes.items() if value != usual[name]}
+
     def __str__(self) -> str:
         given = [*map(str, self.inputs), *(f"{name} {value}" for name, value in self.attributes.items())]
         made = f"{', '.join(map(str, self.outputs))} = {self.kind}({', '.join(given)})"

@@ -95,9 +95,6 @@ class Binary(Elementwise):
         self._settle(ops.Binary, {"src0": src0, "src1": src1}, {"dst": dst}, post_ops, **attributes)
         check_alike(self.kind, self.descs)
 
-    def __repr__(self) -> str:
-        return f"Binary({self.algorithm}: src0 {self.src0}, src1 {self.src1}, dst {self.dst})"
-
 
 def _broadcast(src0: MemoryDesc, src1: MemoryDesc) -> tuple[int, ...]:
     """The dims of the result."""

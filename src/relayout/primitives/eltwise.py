@@ -56,7 +56,7 @@ class Eltwise(Elementwise):
     >>> import relayout as rl
     >>> x = rl.MemoryDesc((8, 64, 56, 56), "f32", "nChw16c")
     >>> Eltwise(x, "clip", alpha=0, beta=6)
-    Eltwise(clip(0, 6): src f32:nChw16c:8x64x56x56, dst f32:nChw16c:8x64x56x56)
+    Eltwise(src f32:nChw16c:8x64x56x56, dst f32:nChw16c:8x64x56x56, function clip(0, 6))
     """
 
     kind = "eltwise"
@@ -81,6 +81,3 @@ class Eltwise(Elementwise):
         post_ops = post_ops_for(self.kind, post_ops, dst)
         self._settle(ops.Eltwise, {"src": src}, {"dst": dst}, post_ops, function=algorithm)
         check_alike(self.kind, self.descs)
-
-    def __repr__(self) -> str:
-        return f"Eltwise({self.function}: src {self.src}, dst {self.dst})"

@@ -126,10 +126,6 @@ class Pointwise(Elementwise, Native):
         numbers = self.operation.numbers
         return elementwise(self.descs[first], operands, made, numbers, further=further, note=note)
 
-    def __repr__(self) -> str:
-        sides = ", ".join(f"{name} {desc}" for name, desc in self.descs.items())
-        return f"Pointwise({self.expression}: {sides})"
-
 
 def _beside(name: str, desc: MemoryDesc, first: MemoryDesc) -> MemoryDesc:
     """A destination, in the layout of the first one."""

@@ -453,8 +453,11 @@ class Primitive:
         return of_primitive(self)
 
     def __repr__(self) -> str:
-        sides = ", ".join(f"{name} {desc}" for name, desc in self.descs.items())
-        return f"{type(self).__name__}({sides})"
+        """The formats, the attributes that are not at their defaults, and what follows."""
+        given = [f"{name} {desc}" for name, desc in self.descs.items()]
+        given += [f"{name} {value}" for name, value in self.operation.chosen.items()]
+        made = f"{type(self).__name__}({', '.join(given)})"
+        return ", ".join([made, *map(str, self.operation.post_ops)])
 
 
 @lru_cache(maxsize=1)
