@@ -2,7 +2,7 @@
 
 There is no linker here, and none is needed: the sections of an object are laid out one after the other, its
 relocations are applied, and a header in front makes it a program. It reads its memory from standard input,
-calls the kernel, and writes the destination to standard output.
+calls the kernel, and writes it to standard output.
 
 Source of the formats: ELF for the Arm 64-bit Architecture (AAELF64), relocation codes.
 """
@@ -12,13 +12,19 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+from relayout.jit.compile import assemble
+from relayout.primitives.program import Step
+from relayout.targets.machine import Machine
 
 QEMU = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
 """What runs such programs; None: it is not installed."""
 
+TRIPLE = "aarch64-unknown-linux-gnu"
+EDGE = b"\xff"
 BASE, HEADER = 0x400000, 0x1000  # where a program lies, and bytes in front of its code
 LINE = 64
 SYSTEM = struct.pack("<6I", 0xAA0003E8, 0xAA0103E0, 0xAA0203E1, 0xAA0303E2, 0xD4000001, 0xD65F03C0)
@@ -100,36 +106,35 @@ def _apply(image: bytearray, at: int, kind: int, value: int, here: int) -> None:
     struct.pack_into("<I", image, at, word)
 
 
-def program(kernel: str, places: Mapping[str, int], size: int, operands: Sequence[str], result: int) -> str:
-    """The text of ``_start``, which calls a kernel with buffers that lie in one piece of memory.
+def program(kernel: str, places: Mapping[str, int], size: int, step: Step) -> str:
+    """The text of ``_start``, which calls the kernel of a step with buffers in one piece of memory.
 
-    ``places`` are those of the buffers, ``src`` and ``dst`` among them; ``result`` is how many bytes of the
-    destination are written.
+    ``places`` are those of the buffers, and ``size`` is that of the memory, all of which is written.
     """
-    lines = [f"  %operands = alloca [{len(operands)} x ptr], align 16"]
-    for k, name in enumerate(operands):
-        lines.append(f"  %place{k} = getelementptr i8, ptr %operands, i64 {8 * k}")
+    lines, names = [], () if isinstance(step.operands, str) else step.operands
+    lines.append(f"  %list = alloca [{len(names)} x ptr], align 16")
+    for k, name in enumerate(names):
+        lines.append(f"  %place{k} = getelementptr i8, ptr %list, i64 {8 * k}")
         lines.append(f"  %operand{k} = getelementptr i8, ptr @memory, i64 {places[name]}")
         lines.append(f"  store ptr %operand{k}, ptr %place{k}")
-    moves = {
-        "read": (READ, 0, 0, size),
-        "write": (WRITE, 1, places["dst"], result),
-    }
+    ends = {"src": places[step.source] + step.at[0], "dst": places[step.target] + step.at[1]}
+    if isinstance(step.operands, str):
+        ends["one"] = places[step.operands]
+    lines += [f"  %{name} = getelementptr i8, ptr @memory, i64 {at}" for name, at in ends.items()]
+    operands = "%one" if "one" in ends else "%list" if names else "null"
+    moves = {"read": (READ, 0), "write": (WRITE, 1)}
     loops = {
         name: f"""  br label %{name}
 {name}:
   %{name}.done = phi i64 [0, %{before}], [%{name}.next, %{name}]
-  %{name}.from = getelementptr i8, ptr @memory, i64 {at}
-  %{name}.at = getelementptr i8, ptr %{name}.from, i64 %{name}.done
-  %{name}.left = sub i64 {count}, %{name}.done
+  %{name}.at = getelementptr i8, ptr @memory, i64 %{name}.done
+  %{name}.left = sub i64 {size}, %{name}.done
   %{name}.some = call i64 @system(i64 {number}, i64 {file}, ptr %{name}.at, i64 %{name}.left)
   %{name}.next = add i64 %{name}.done, %{name}.some
-  %{name}.more = icmp slt i64 %{name}.next, {count}
+  %{name}.more = icmp slt i64 %{name}.next, {size}
   br i1 %{name}.more, label %{name}, label %{name}.end
 {name}.end:"""
-        for (name, (number, file, at, count)), before in zip(
-            moves.items(), ("entry", "read.end"), strict=True
-        )
+        for (name, (number, file)), before in zip(moves.items(), ("entry", "read.end"), strict=True)
     }
     calls = "\n".join(lines)
     return f"""
@@ -139,14 +144,44 @@ define void @_start() {{
 entry:
 {loops["read"]}
 {calls}
-  %src = getelementptr i8, ptr @memory, i64 {places["src"]}
-  %dst = getelementptr i8, ptr @memory, i64 {places["dst"]}
-  call void @{kernel}(ptr %src, ptr %dst, ptr %operands, i64 0, i64 1)
+  call void @{kernel}(ptr %src, ptr %dst, ptr {operands}, i64 0, i64 1)
 {loops["write"]}
   call i64 @system(i64 {EXIT}, i64 0, ptr null, i64 0)
   ret void
 }}
 """
+
+
+class Buffers:
+    """Buffers in one piece of memory, bytes of ones between them."""
+
+    def __init__(self, contents: Mapping[str, bytes]) -> None:
+        self.places, self.sizes, memory = (
+            {},
+            {name: len(data) for name, data in contents.items()},
+            bytearray(),
+        )
+        for name, data in contents.items():
+            memory += EDGE * LINE
+            self.places[name] = len(memory)
+            memory += data + EDGE * (-len(data) % LINE)
+        self.memory = bytes(memory + EDGE * LINE)
+
+    def __getitem__(self, name: str) -> bytes:
+        return self.memory[self.places[name] :][: self.sizes[name]]
+
+    def outside(self) -> bytes:
+        """What lies between the buffers."""
+        ends, found = 0, b""
+        for name, at in self.places.items():
+            found += self.memory[ends:at]
+            ends = at + self.sizes[name]
+        return found + self.memory[ends:]
+
+    def run(self, step: Step, text: str, name: str, machine: Machine, folder: Path) -> None:
+        """Run a step, whose kernel ``name`` is in the text of a module."""
+        text += program(name, self.places, len(self.memory), step)
+        self.memory = run(assemble(text, machine), self.memory, folder)
 
 
 def run(code: bytes, memory: bytes, folder: Path) -> bytes:
