@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from processes import is_done
-from relayout.jit import abi, loader, pages
+from relayout.jit import engines, loader, pages
 from relayout.kernels.copy.candidates import lowered
 from relayout.kernels.copy.module import module
 from relayout.runtime import checks, driver, pool
@@ -46,7 +46,7 @@ def both(data):
 
 
 def call(code, *arguments, name="k"):
-    abi.KERNEL(code.get_function_address(name))(*arguments)
+    engines.KERNEL(code.get_function_address(name))(*arguments)
 
 
 # -- the same bytes -----------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,12 +11,7 @@ if TYPE_CHECKING:
 else:
     Protocol = object  # for type checkers alone; to make one takes as long as to load a kernel
 
-__all__ = ["KERNEL", "Kernel"]
-
-KERNEL = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
-)
-"""What ctypes has to know of a kernel."""
+__all__ = ["Kernel"]
 
 
 class Kernel(Protocol):

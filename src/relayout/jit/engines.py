@@ -23,16 +23,24 @@ Traps:
 
 from __future__ import annotations
 
+import ctypes
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from relayout.forking import lock
 from relayout.jit import cache, loader
-from relayout.jit.abi import KERNEL, Kernel
 
-__all__ = ["KEPT", "KNOWN", "Engine", "Engines", "at_hand", "kernel", "unmap"]
+if TYPE_CHECKING:
+    from relayout.jit.abi import Kernel
+
+__all__ = ["KEPT", "KERNEL", "KNOWN", "Engine", "Engines", "at_hand", "kernel", "unmap"]
+
+KERNEL = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+)
+"""What ctypes has to know of a kernel (:class:`relayout.jit.abi.Kernel`)."""
 
 KEPT = 256  # engines that nobody need use: 512 maps, 2 MiB, or 16 MiB of LLVM's
 

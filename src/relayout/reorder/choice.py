@@ -82,12 +82,12 @@ def chosen(
 def at_hand(src: MemoryDesc, dst: MemoryDesc, shape: Shape = (), many: int | None = None) -> bool:
     """Whether earlier processes have left the kernels, so that :func:`chosen` makes none."""
     contested = effort() == "measure" and measurable(src, dst)
-    what, threads = (_fastest(src, dst, many), count()) if contested else ("", count(many))
+    what, threads = (_fastest(many), count()) if contested else ("", count(many))
     return kept.recalled(kept.name(src, dst, shape, what, (threads, *settings()))) is not None
 
 
-def _fastest(src: MemoryDesc, dst: MemoryDesc, many: int | None) -> str:
-    return f"fastest: {src} -> {dst}, {many} threads"
+def _fastest(many: int | None) -> str:
+    return f"fastest, {many} threads"
 
 
 def measurable(src: MemoryDesc, dst: MemoryDesc) -> bool:
@@ -100,7 +100,7 @@ def measurable(src: MemoryDesc, dst: MemoryDesc) -> bool:
 def _chosen(
     src: MemoryDesc, dst: MemoryDesc, shape: Shape, many: int | None, settings: tuple[Any, ...]
 ) -> tuple[Native | None, Trial[str, Native] | Awaited | None]:
-    name = kept.name(src, dst, shape, _fastest(src, dst, many), settings)
+    name = kept.name(src, dst, shape, _fastest(many), settings)
     record = kept.recalled(name)
     if record is not None:
         made = Native.recalled(src, dst, shape, record, many)

@@ -177,18 +177,22 @@ class Conversion:
     @locked
     def compile(self) -> None:
         """Take the native engine if it takes the problem; other threads may be calling the plan already."""
+        if self.attributes.is_plain:  # no values to compute with
+            self._take(self.attributes)
+            return
+        with Usual():
+            self._take(self.attributes.taking_part(self.src.dtype, self.dst.dtype))
+
+    def _take(self, part: Attributes) -> None:
+        """Take the native engine, if it takes these attributes of the formula."""
         from relayout.reorder.choice import chosen
 
-        with Usual():
-            part = self.attributes
-            if not part.is_plain:
-                part = part.taking_part(self.src.dtype, self.dst.dtype)
-            kernels, trial = chosen(self.src, self.alike, part.shape, self.threads)
-            if kernels is not None and kernels.fits(part):
-                operands = kernels.operands(part)
-                self._engine = kernels, 0 if operands is None else address(operands), operands
-                self._trial = trial
-            self.decided = True
+        kernels, trial = chosen(self.src, self.alike, part.shape, self.threads)
+        if kernels is not None and kernels.fits(part):
+            operands = kernels.operands(part)
+            self._engine = kernels, 0 if operands is None else address(operands), operands
+            self._trial = trial
+        self.decided = True
 
     def __call__(self, src: Any, out: Any, threads: int | None = None) -> None:
         """Check both buffers and convert."""

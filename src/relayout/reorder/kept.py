@@ -20,6 +20,9 @@ hold measurements said when it was made, and is no longer valid when they say an
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 import time
 from collections.abc import Sequence
 from functools import lru_cache
@@ -27,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from relayout import environment
 from relayout.jit import cache, engines, remembered
-from relayout.targets.processors import caches
+from relayout.targets import processors
 
 if TYPE_CHECKING:
     from relayout.jit.abi import Kernel
@@ -36,11 +39,14 @@ if TYPE_CHECKING:
 
 __all__ = ["PLAIN", "Record", "Row", "consulted", "keep", "name", "recalled"]
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of records; counted up when they change their meaning."""
 
 PLAIN: Final = -1
 """Of a row that holds the values themselves."""
+
+CACHES: Final = (188, 191, 194)
+"""``_SC_LEVEL1_DCACHE_SIZE`` and so on, in the C library of GNU; Python has no names for them."""
 
 ABSENT: Final = "-"
 """What an entry says that there is not."""
@@ -89,6 +95,18 @@ def _here() -> str:
     code = cache.stamp(environment.LOADED, cache.REORDERS)
     processor = remembered.identity() if code is not None else ""
     return repr((VERSION, code, processor, caches())) if processor else ""
+
+
+def caches() -> tuple[int, ...]:
+    """What changes when the caches do.
+
+    The C library has asked the processor when it was loaded. Its sizes may be of more cores than those of
+    :func:`relayout.targets.processors.caches`, which plans go by and which take 13 files to read.
+    """
+    with contextlib.suppress(OSError, ValueError):  # another C library
+        if sys.platform == "linux" and all(found := tuple(map(os.sysconf, CACHES))):
+            return found
+    return processors.caches()
 
 
 def name(src: MemoryDesc, dst: MemoryDesc, shape: object, what: str, settings: Sequence[Any]) -> str:

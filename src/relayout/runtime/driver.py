@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.forking import lock
-from relayout.jit.abi import KERNEL
+from relayout.jit.engines import KERNEL
 from relayout.jit.support import missing
 from relayout.runtime import threads as sharing
 

