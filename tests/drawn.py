@@ -183,6 +183,73 @@ def _deconvolution(d: Draw) -> Primitive:
     return p.Deconvolution(src, MemoryDesc(dims, src.dtype, rl.any), **windows)
 
 
+def _convolution_backward_data(d: Draw) -> Primitive:
+    return p.ConvolutionBackwardData(_of_reals(_convolution, d))
+
+
+def _convolution_backward_weights(d: Draw) -> Primitive:
+    return p.ConvolutionBackwardWeights(_of_reals(_convolution, d))
+
+
+def _deconvolution_backward_data(d: Draw) -> Primitive:
+    return p.DeconvolutionBackwardData(_deconvolution(d))
+
+
+def _deconvolution_backward_weights(d: Draw) -> Primitive:
+    return p.DeconvolutionBackwardWeights(_deconvolution(d))
+
+
+def _of_reals(make: Callable[[Draw], Primitive], d: Draw) -> Any:
+    """A layer that has gradients: of floating-point numbers, with nothing behind it."""
+    while True:
+        with suppress(LayoutError):
+            made = make(d)
+            if made.src.dtype.is_float and not made.operation.post_ops:
+                return made
+
+
+def _inner_product(d: Draw) -> Primitive:
+    src = d.tensor(kinds=REALS)
+    dims = d.size(20), *src.dims[1:]
+    return p.InnerProduct(src, MemoryDesc(dims, src.dtype, rl.any))
+
+
+def _inner_product_backward_data(d: Draw) -> Primitive:
+    return p.InnerProductBackwardData(_inner_product(d))
+
+
+def _inner_product_backward_weights(d: Draw) -> Primitive:
+    return p.InnerProductBackwardWeights(_inner_product(d))
+
+
+def _resampling_backward(d: Draw) -> Primitive:
+    return p.ResamplingBackward(_of_reals(_resampling, d))
+
+
+def _prelu(d: Draw) -> Primitive:
+    src = d.tensor(kinds=REALS)
+    dims = tuple(n if k == 1 or d.flag() else 1 for k, n in enumerate(src.dims))
+    return p.PReLU(src, d.desc(dims, src.dtype.name))
+
+
+def _group_normalization(d: Draw) -> Primitive:
+    src = d.tensor(3, kinds=REALS)
+    return p.GroupNormalization(src, groups=d.rng.choice([n for n in range(1, 9) if src.dims[1] % n == 0]))
+
+
+def _lrn(d: Draw) -> Primitive:
+    return p.LRN(
+        d.tensor(4, kinds=REALS), algorithm=d.one("across_channels", "within_channel"), size=d.one(1, 3, 5)
+    )
+
+
+def _split(d: Draw) -> Primitive:
+    src = d.tensor()
+    axis = d.rng.randrange(len(src.dims))
+    first = d.rng.randint(src.dims[axis] > 1, max(0, src.dims[axis] - 1))
+    return p.Split(src, axis, [first, src.dims[axis] - first])
+
+
 def _matmul(d: Draw) -> Primitive:
     kind, (m, k, n) = d.rng.choice(REALS), (d.size(40) for _ in range(3))
     return p.Matmul(d.desc((m, k), kind), MemoryDesc((k, n), kind, d.one("ab", "ba", rl.any)))
@@ -191,7 +258,7 @@ def _matmul(d: Draw) -> Primitive:
 KINDS: dict[str, Callable[[Draw], Primitive]] = {
     name.removeprefix("_"): make
     for name, make in globals().items()
-    if name.startswith("_") and not name.startswith("__")
+    if name.startswith("_") and not name.startswith(("__", "_of"))
 }
 """What makes a primitive of each kind."""
 
