@@ -31,7 +31,7 @@ MOST = 6000
 FORMATS = {
     2: ("ab", "ba", "aB8b", "Ab4a"),
     3: ("abc", "acb", "aBc8b", "aBc16b", "cab", "bac"),
-    4: ("nchw", "nhwc", "nChw8c", "nChw16c", "NCHW4", "CHWN4", "b_fs_yx_fsv32", "abdc", "aBcd3b"),
+    4: ("nchw", "nhwc", "nChw8c", "nChw16c", "NCHW4", "CHWN4", "b_fs_yx_fsv32", "abdc", "aBcd3b", "aBcd7b"),
     5: ("ncdhw", "ndhwc", "nCdhw8c", "nCdhw16c", "acbed"),
 }
 WEIGHTS = {3: ("oiw", "owi"), 4: ("oihw", "ohwi", "OIhw8i8o", "hwio"), 5: ("oidhw", "odhwi")}

@@ -10,9 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import relayout as rl
-from elementwise import FORMATS, TYPES, check
+from elementwise import FORMATS, TYPES, check, machine_code
 from relayout import LayoutError
-from relayout.primitives import Concat
+from relayout.primitives import Concat, Split
 from relayout.tensor import address
 from strategies import examples, has_clean_padding, layouts, shapes
 from test_reorder import in_front, writable
@@ -150,3 +150,13 @@ def test_errors(srcs, axis, dst, message):
 def test_a_source_needs_a_format():
     with pytest.raises(LayoutError, match=r"src0 .* needs a format"):
         Concat([rl.MemoryDesc((2, 3), "f32", rl.any)], 0)
+
+
+@pytest.mark.skipif(not machine_code(), reason="this host forbids making machine code")
+@pytest.mark.parametrize("sizes", [(0, 7), (7, 0), (3, 0, 4)])
+def test_empty_parts_leave_the_others_to_kernels(sizes):
+    srcs = [rl.MemoryDesc((1, 12, size, 64), "f32", "abcd") for size in sizes]
+    joined, apart = Concat(srcs, 2), Split(rl.MemoryDesc((1, 12, 7, 64), "f32", "abcd"), 2, sizes)
+    for made in (joined, apart):
+        assert made.implementation.startswith("machine code")
+        check(made)

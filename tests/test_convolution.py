@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import elementwise
 import relayout as rl
 from relayout import LayoutError, MemoryDesc
 from relayout.ops.functions import Function
@@ -416,3 +417,12 @@ def test_results_that_no_tap_meets_get_their_post_ops(form, function):
     x, w = np.ones(src.dims), np.full((7, 5, 1, 1), 0.5)
     given = rl.tensor(x, form, "f32"), rl.tensor(w, made.weights.tag, "f32")
     np.testing.assert_allclose(made(*given).numpy(), made.reference(*given), rtol=1e-5)
+
+
+@pytest.mark.parametrize("outputs", [12, 17, 20, 36])
+@pytest.mark.parametrize("block", [3, 5, 7, 15, 17])
+def test_vectors_that_begin_evenly_are_not_alike(block, outputs):
+    """In blocks of 7 vectors of 8 begin 0, 1 and 2 lanes behind a block, evenly far from each other."""
+    dst = MemoryDesc((1, outputs, 4, 4), "f32", f"aBcd{block}b")
+    src, free = MemoryDesc((1, 7, 4, 4), "f32", "nhwc"), MemoryDesc((outputs, 7, 3, 3), "f32", rl.any)
+    elementwise.check(Convolution(src, free, None, dst, padding=1))

@@ -72,6 +72,11 @@ class Pieces(Primitive):
             )
         return self._parts
 
+    @property
+    def _empty(self) -> bool:
+        """Empty parts are left out, such as the keys of the past when a decoder begins."""
+        return 0 in self.descs[self.whole].dims
+
     def _moved_besides(self) -> int:
         return 0 if self._between is None else 2 * self._between.nbytes
 
@@ -131,6 +136,8 @@ class Pieces(Primitive):
         parts = self._parts_of(whole)
         assert parts is not None
         for (piece, desc), part in zip(self._pieces.items(), parts, strict=True):
+            if 0 in desc.dims:
+                continue
             ends = (desc, piece), (part, name)
             (src, source), (dst, target) = ends if joins else ends[::-1]
             draft.reorder(src, dst, source, target)

@@ -360,12 +360,16 @@ class Primitive:
 
                 if not self._lowered:
                     self._reach()  # refuses what no memory holds
-                    empty = any(0 in desc.dims for desc in self.descs.values())
-                    self._program = self._lower() if not empty and supported() else None
+                    self._program = self._lower() if not self._empty and supported() else None
                     if self._program is not None:
                         self._calling = self._often(self._program)
                     self._lowered = True
         return self._program
+
+    @property
+    def _empty(self) -> bool:
+        """Whether a tensor without elements leaves nothing that kernels are made for."""
+        return any(0 in desc.dims for desc in self.descs.values())
 
     @locked
     def _often(self, program: Program) -> Calling | None:

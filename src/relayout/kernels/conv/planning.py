@@ -430,8 +430,9 @@ def _results(
     row, starts = ceil(outputs / lanes), weights.vectors
     begins, forms = _stores(target, groups * outputs, outputs, lanes)
     several = _Kinds(target[1])
-    alike = (row - 1) // vectors if groups == 1 and _even(begins) and _even(starts) else 0
-    if alike and forms.count(forms[0]) >= row - 1:  # all but the last group are of one kind
+    even = groups == 1 and _even(begins) and _even(starts) and forms.count(forms[0]) >= row - 1
+    alike = (row - 1) // vectors if even else 0
+    if alike:  # all groups of vectors but the last are of one kind
         ends = alike * vectors
         own = [tuple([at - side[0] for at in side[:vectors]]) for side in (begins, starts)]
         kind = several.kind(forms[:vectors], own[0], own[1], lanes)
