@@ -120,3 +120,74 @@ def test_kernels_have_the_bits_of_the_definition(drawn: Any, missing: bool) -> N
     wanted = np.zeros(desc.nbytes, np.uint8)
     reorder_by_definition(x.desc, x.buffer.view(np.uint8), desc, wanted, plan.attributes)
     np.testing.assert_array_equal(found.buffer.view(np.uint8), wanted)
+
+
+scales = st.floats(2.0**-20, 2.0**20, width=32) | st.sampled_from((0.75, 0.7, 1.25, 3.0, 1 / 255, 2.0**-130))
+
+
+@st.composite
+def scaled(draw: Any, channels: int) -> dict[str, Any]:
+    """A scale, perhaps negative, and perhaps a zero point: numbers, or one for each channel."""
+
+    def some(values: Any) -> Any:
+        if draw(st.booleans()):
+            return draw(values)
+        return np.array(draw(st.lists(values, min_size=channels, max_size=channels)))
+
+    found = {"src_scale": draw(st.sampled_from((1, -1))) * some(scales)}
+    if draw(st.booleans()):
+        found["src_zero_point"] = some(st.integers(-300, 300))
+    return found
+
+
+@examples(100)
+@given(scaled(3), st.sampled_from(("u8", "s8")))
+def test_half_a_unit_rounds_what_is_in_no_middle(found: dict[str, Any], kind: str) -> None:
+    given_ = {name: np.atleast_1d(value).astype(np.float32) for name, value in found.items()}
+    missing = of.middles(rl.dtype(kind), **given_)
+    x = np.arange(*of.BYTES[kind])
+    columns = {name: value.reshape(-1, 1) for name, value in given_.items()}
+    rows = max(len(value) for value in given_.values())
+    wanted = rescale(
+        np.broadcast_to(x.astype(kind.replace("s8", "i1").replace("u8", "u1")), (rows, x.size)),
+        rl.dtype(kind),
+        rl.dtype("bf16"),
+        **columns,
+    )
+    made = (x.astype(np.float32) - columns.get("src_zero_point", np.float32(0))) * columns["src_scale"]
+    bits = ((np.broadcast_to(made, wanted.shape).view(np.uint32) + np.uint32(0x8000)) >> 16).astype(np.uint16)
+    assert np.isnan(missing[0]) != (bits == wanted.view(np.uint16)).all()
+
+
+@st.composite
+def quantised(draw: Any) -> tuple[rl.Tensor, rl.MemoryDesc, dict[str, Any]]:
+    """Bytes in any two formats, to bf16, with a scale."""
+    x, desc, _ = draw(pictures())
+    axes = {
+        name: (value, 1) if np.ndim(value) else value for name, value in draw(scaled(desc.dims[1])).items()
+    }
+    return x, rl.MemoryDesc(desc.dims, "bf16", desc.format), axes
+
+
+@runs_code
+@examples(80)
+@given(quantised())
+def test_kernels_round_bytes_to_bf16_as_the_definition_does(drawn: Any) -> None:
+    x, desc, attributes = drawn
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine_, "host", lambda: machine_.machine("x86-64-v3"))
+        found = rl.reorder(x, desc, **attributes)
+        plan = rl.Reorder(x.desc, desc, **attributes)
+    wanted = np.zeros(desc.nbytes, np.uint8)
+    reorder_by_definition(x.desc, x.buffer.view(np.uint8), desc, wanted, plan.attributes)
+    np.testing.assert_array_equal(found.buffer.view(np.uint8), wanted)
+
+
+def test_products_by_few_digits_lie_in_middles() -> None:
+    kinds = (("u8", 0.75), ("u8", 0.5), ("s8", 0.7), ("s8", 1.0))
+    assert [bool(np.isnan(of.middles(rl.dtype(kind), np.float32([scale]))[0])) for kind, scale in kinds] == [
+        True,
+        False,
+        False,
+        False,
+    ]

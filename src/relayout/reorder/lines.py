@@ -11,6 +11,10 @@ instructions, if its slope and its start are two numbers each ::
 How far ``t`` is off does not matter as long as all 256 results are those of the definition, to the bit: that
 is looked at. Sometimes one of them is so near to the middle of two floats that it is rounded to the wrong
 side; then the rests are changed a little. If nothing helps, kernels are told, and compute in f64.
+
+What becomes bf16 is rounded to it by adding half a unit to the bits, which is wrong only in the middle of two
+bf16 whose lower one is even. Lines that have results there are missing, too; and where there is no shift, so
+that bytes are scaled in f32 anyway, results are looked through for nothing else (:func:`middles`).
 """
 
 from __future__ import annotations
@@ -22,12 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.convert import convert, rescale
-from relayout.dtypes import DType
+from relayout.dtypes import DType, dtype
 
-__all__ = ["BYTES", "lines"]
+__all__ = ["BYTES", "lines", "middles"]
 
 BYTES = {"u8": (0, 256), "s8": (-128, 128)}
 """The types whose values are few, and these."""
+BF16 = dtype("bf16")
 DIGITS = 24  # of a float
 NUDGES = sorted(product((0, 1, -1, 2, -2), repeat=2), key=lambda pair: sum(map(abs, pair)))
 """By how many of their last digits both rests are changed, until all results are right."""
@@ -79,11 +84,44 @@ def lines(src: DType, dst: DType, **steps: Any) -> list[Floats]:
         for steep, high in NUDGES:
             c[left], d[left] = _nudged(rests[0][left], steep), _nudged(rests[1][left], high)
             made = _on(x, a[left], b[left], c[left], d[left])
-            left = left[~((_bits(convert(made, dst)) == wanted[left]) & (made == made)).all(1)]
+            right = (_bits(convert(made, dst)) == wanted[left]) & (made == made)
+            left = left[~(right & ~_in_even_middles(made) if dst == BF16 else right).all(1)]
             if not left.size:
                 break
     missing = np.array([np.nan if left.size else 0], np.float32)
     return [a, c, b, d, missing]
+
+
+def middles(src: DType, src_scale: Floats, src_zero_point: Floats | None = None) -> Floats:
+    """Whether (x - zero point) * scale of some byte lies in the middle of two bf16, the lower one even.
+
+    Others are rounded to the nearest by adding half a unit and leaving out what is behind it.
+
+    Returns
+    -------
+    ndarray
+        One number, NaN if there is such a byte, or if there are more scales than are looked at.
+
+    Examples
+    --------
+    >>> from relayout import dtype
+    >>> [float(middles(dtype("u8"), np.float32([scale]))[0]) for scale in (1 / 255, 0.75)]
+    [0.0, nan]
+    """
+    made = np.arange(*BYTES[src.name], dtype=np.float32)
+    if max(src_scale.size, 1 if src_zero_point is None else src_zero_point.size) > MOST:
+        return np.array([np.nan], np.float32)
+    with np.errstate(all="ignore"):
+        if src_zero_point is not None:
+            made = made - src_zero_point.reshape(-1, 1)
+        made = made * src_scale.reshape(-1, 1)
+    return np.array([np.nan if _in_even_middles(made).any() else 0], np.float32)
+
+
+def _in_even_middles(x: Floats) -> NDArray[np.bool_]:
+    """Which lie in the middle of two bf16 whose lower one is even."""
+    found: NDArray[np.bool_] = (x.view(np.uint32) & 0x1FFFF) == 0x8000
+    return found
 
 
 def _nudged(x: Floats, by: int) -> Floats:

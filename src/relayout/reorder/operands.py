@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from relayout.convert import arithmetic_types, convert
 from relayout.forking import locked
 from relayout.reorder.kept import PLAIN, Row
-from relayout.reorder.lines import lines
+from relayout.reorder.lines import lines, middles
 from relayout.reorder.quotients import enclosing, reciprocals
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["fit", "packed", "rows_of"]
 
+NEUTRAL = np.zeros(1, np.float32)
+LINES_AND_MISSING = 5  # numbers that only steps in f64 have
 LINE = "line"  # in place of the name of an attribute: what all of them make of bytes
 LARGEST_DIVISOR = {"f32": 2.0**100, "f64": 2.0**1000}
 """By the type of the arithmetic: whose reciprocals are neither lost nor subnormal."""
@@ -34,13 +36,13 @@ LARGEST_DIVISOR = {"f32": 2.0**100, "f64": 2.0**1000}
 @locked
 def rows_of(tables: Sequence[Table]) -> tuple[Row, ...]:
     """Where a kernel with these tables looks for values."""
-    from relayout.ir.conversions import LINES, MISSING, RECIPROCALS
+    from relayout.ir.conversions import LEARNT, RECIPROCALS
     from relayout.kernels.copy.problem import LANES
 
     rows: list[Row] = []
     for table in tables:
-        if table.name in (*LINES, MISSING):
-            number = (*LINES, MISSING).index(table.name)
+        if table.name in LEARNT:
+            number = LEARNT.index(table.name)
             rows.append((LINE, number, table.offset, table.end, table.entries + LANES))
             continue
         bound = RECIPROCALS.index(table.name) if table.name in RECIPROCALS else PLAIN
@@ -70,7 +72,7 @@ def packed(rows: Sequence[Row], attributes: Attributes, src: DType, dst: DType) 
     for name, bound, begin, end, count in rows:
         entries = block[begin:end].view(arithmetic.numpy)[:count]
         if name == LINE:
-            found = found or _lines(attributes, src, dst, scales)
+            found = found or _learnt(attributes, src, dst, scales)
             block[begin:end].view(np.float32)[:count] = np.resize(found[bound], count)
             continue
         values = np.float64(attributes.beta) if name == "beta" else getattr(attributes, name).values
@@ -88,14 +90,17 @@ def _types(attributes: Attributes, src: DType, dst: DType) -> tuple[DType, DType
     return arithmetic_types(src, dst, accumulate=attributes.reads_destination, shifted=attributes.is_shifted)
 
 
-def _lines(attributes: Attributes, src: DType, dst: DType, scales: DType) -> list[NDArray[np.float32]]:
-    """The lines on which bytes lie."""
+def _learnt(attributes: Attributes, src: DType, dst: DType, scales: DType) -> list[NDArray[np.float32]]:
+    """The lines on which bytes lie, whether one is missing, and whether results are in middles."""
     steps = {}
     for name in ("src_zero_point", "src_scale", "src_shift", "dst_scale", "dst_zero_point"):
         one = getattr(attributes, name)
         if one is not None:
             steps[name] = convert(one.values, scales) if name.endswith("scale") else one.values
-    return lines(src, dst, **steps)
+    if attributes.is_shifted:
+        return [*lines(src, dst, **steps), NEUTRAL]
+    given = {name: convert(values, "f32") for name, values in steps.items()}
+    return [*[NEUTRAL] * LINES_AND_MISSING, middles(src, **given)]
 
 
 def _reciprocals(

@@ -17,7 +17,9 @@ from typing import NamedTuple, TypeVar
 from relayout.dtypes import DType
 from relayout.ir.builder import Builder, Function, Operand
 from relayout.ir.conversions import (
+    LEARNT,
     LINES,
+    MIDDLES,
     MISSING,
     RECIPROCALS,
     Steps,
@@ -217,7 +219,7 @@ class Kernel:
     @property
     def steps(self) -> Steps:
         """Which attributes take part."""
-        more = *RECIPROCALS, *LINES, MISSING
+        more = *RECIPROCALS, *LEARNT
         return Steps(**{table.name: True for table in self._given if table.name not in more})
 
     @property
@@ -243,7 +245,7 @@ class Kernel:
 
     def _step_by_step(self, tables: tuple[Value, ...], lanes: Lanes, count: int) -> dict[str, Value]:
         """Those of all attributes, also where bytes lie on lines."""
-        given = (table for table in self._given if table.name not in (*LINES, MISSING))
+        given = (table for table in self._given if table.name not in LEARNT)
         return {
             table.name: self._operand(table, tables, lanes, count)
             for table in given
@@ -257,7 +259,7 @@ class Kernel:
 
     def _kind(self, table: Table) -> Type:
         """The type of an entry of a table."""
-        return FLOAT if table.name in (*LINES, MISSING) else self.kind
+        return FLOAT if table.name in LEARNT else self.kind
 
     @property
     def _divisor(self) -> Table | None:
@@ -355,7 +357,8 @@ class Kernel:
             return self._on_lines(x, place, lanes, operands)
         table = self._divisor
         divisor = None if table is None else partial(self._operand, table, place.tables, lanes, count)
-        return rescale(self.b, x, what.src, what.dst, self.steps, operands, old, divisor, dealt)
+        middles = self._numbers.get(MIDDLES)
+        return rescale(self.b, x, what.src, what.dst, self.steps, operands, old, divisor, dealt, middles)
 
     def _on_lines(self, x: Value, place: Place, lanes: Lanes, operands: Mapping[str, Value]) -> Value:
         """Bytes converted by the lines that they lie on."""

@@ -29,7 +29,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from relayout.dtypes import DType
-from relayout.ir.conversions import LINES, MISSING, RECIPROCALS, Steps, follows_lines, multiplies
+from relayout.ir.conversions import (
+    LEARNT,
+    LINES,
+    MIDDLES,
+    MISSING,
+    RECIPROCALS,
+    Steps,
+    follows_lines,
+    multiplies,
+    rounds_up,
+)
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout
 from relayout.loops import nest as loops
@@ -96,7 +106,7 @@ class Conversion:
         return any(table.name == "beta" for table in self.tables)
 
     def __str__(self) -> str:
-        names = [table.name for table in self.tables if table.name not in (*RECIPROCALS, *LINES, MISSING)]
+        names = [table.name for table in self.tables if table.name not in (*RECIPROCALS, *LEARNT)]
         return f"{self.src} to {self.dst}{' with ' if names else ''}{', '.join(names)}"
 
 
@@ -165,7 +175,7 @@ def moves(
     shape : sequence of (str, int or None)
         The attributes that take part, in the order of the formula, and the axis along which each has values.
     lines : bool
-        Whether kernels find results of bytes on lines (:mod:`relayout.reorder.lines`).
+        Whether kernels go by what all bytes become (:mod:`relayout.reorder.lines`).
 
     Examples
     --------
@@ -207,9 +217,12 @@ def _with_more(
     """
     axes = dict(shape)
     along = {axis for axis in axes.values() if axis is not None}
-    if lines and len(along) < 2 and follows_lines(src, dst, Steps(**dict.fromkeys(axes, True))):
+    steps = Steps(**dict.fromkeys(axes, True))
+    if lines and len(along) < 2 and follows_lines(src, dst, steps):
         return [*shape, *((name, next(iter(along), None)) for name in LINES), (MISSING, None)]
-    if "dst_scale" not in axes or not multiplies(src, dst, Steps(**dict.fromkeys(axes, True))):
+    if lines and len(along) < 2 and rounds_up(src, dst, steps):
+        return [*shape, (MIDDLES, None)]
+    if "dst_scale" not in axes or not multiplies(src, dst, steps):
         return list(shape)
     return [*shape, *((name, axes["dst_scale"]) for name in RECIPROCALS)]
 
