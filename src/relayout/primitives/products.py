@@ -504,6 +504,8 @@ def _text_of(plan: Plan, problem: Problem, epilogue: Epilogue) -> Callable[[], s
     from relayout.kernels.conv.depthwise_text import depthwise_module
     from relayout.kernels.conv.gemv import Gemv
     from relayout.kernels.conv.gemv_text import gemv_module
+    from relayout.kernels.conv.signs import Signs
+    from relayout.kernels.conv.signs_text import signs_module
     from relayout.kernels.conv.winograd import Winograd
     from relayout.kernels.conv.winograd_text import winograd_module
 
@@ -513,6 +515,8 @@ def _text_of(plan: Plan, problem: Problem, epilogue: Epilogue) -> Callable[[], s
         return partial(bytes_module, plan, epilogue)
     if isinstance(plan, Depthwise):
         return partial(depthwise_module, plan, epilogue)
+    if isinstance(plan, Signs):
+        return partial(signs_module, plan, epilogue)
     if isinstance(plan, Winograd):
         return partial(winograd_module, plan, epilogue)
     rows = rows_of(plan, problem, epilogue)

@@ -25,6 +25,8 @@
                       and its text
 ``winograd``          3x3 filters by fewer products: the plan
 ``winograd_text``     and its text
+``signs``             products of bytes whose signs have moved to the source: the plan
+``signs_text``        and its text
 ``gemv``              few rows by weights whose inputs lie side by side: the plan
 ``gemv_text``         and its text
 ``gradient``          the gradient of weights: the plan

@@ -16,8 +16,8 @@ The first line that fits is taken, and for depthwise convolutions the last one (
 sums of integers are exact:
 
 * ``vpdpbusd`` adds four products, each of 17 bits, to 32 bits that wrap around. (Not ``vpdpbusds``, which
-  saturates, and not ``vpmaddubsw``, whose sum of two products saturates at 16 bits.) A sum that s32 holds is
-  right, whatever it passed through.
+  saturates, and not ``vpmaddubsw``, whose sum of two products saturates at 16 bits, unless signs have moved:
+  :mod:`.signs`, which takes the line of pairs.) A sum that s32 holds is right, whatever it passed through.
 * The instruction takes its first operand as unsigned. A source of s8 is therefore shifted by 128 as it is
   loaded, one XOR with 0x80, and 128 times the sum of the weights is taken off the result. That is what a zero
   point of 128 would ask for, so both are one number, :attr:`Arithmetic.shift`; see :mod:`.offsets`.

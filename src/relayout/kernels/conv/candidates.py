@@ -2,8 +2,8 @@
 
 A candidate is a direct plan, loops around the tile (:mod:`.direct`), cut into tiles and tasks in any of some
 hundred ways, a depthwise plan (:mod:`.depthwise`), one that reads weights as they lie for few rows
-(:mod:`.gemv`), or one that multiplies transformed numbers (:mod:`.winograd`). The model (:mod:`.cost`) puts
-them in order. The first is the estimate. The others come near it, differ from it in more than a detail, and
+(:mod:`.gemv`), one that multiplies magnitudes (:mod:`.signs`), or transformed numbers (:mod:`.winograd`). The
+model (:mod:`.cost`) puts them in order. The first is the estimate. The others come near it, differ from it in more than a detail, and
 add up their sums in the same order, so that all give the same bits.
 
 Transformed bytes give the bits of all others, and are candidates like them. Transformed real numbers don't:
@@ -30,13 +30,15 @@ from relayout.kernels.conv.depthwise_bytes import depthwise_bytes
 from relayout.kernels.conv.direct import Cut, Direct
 from relayout.kernels.conv.gemv import Gemv, gemv
 from relayout.kernels.conv.planning import Problem, nests, with_loops
+from relayout.kernels.conv.signs import Signs, signs
+from relayout.kernels.conv.signs import cycles as signs_of
 from relayout.kernels.conv.winograd import Winograd, winograd
 from relayout.kernels.conv.winograd import cycles as transformed_of
 from relayout.targets.machine import Machine
 
 __all__ = ["Candidate", "Plan", "Problem", "candidates", "cheapest"]
 
-Plan = Direct | Depthwise | Gemv | Winograd
+Plan = Direct | Depthwise | Gemv | Signs | Winograd
 _Way = Callable[[Problem, Machine, int, Facts], Iterable[tuple[Depthwise | Gemv, float]]]
 
 MOST_CANDIDATES = 6  # schedules that are measured
@@ -163,6 +165,7 @@ def _plans(
         found += [
             (transformed_of(one, threads, facts), one) for one in winograd(problem, machine, threads, facts)
         ]
+        found += [(signs_of(one, threads, facts), one) for one in signs(problem, machine, threads)]
     if problem.algorithm == "winograd":
         return [one for one in found if isinstance(one[1], Winograd)], []
     return found, [model for model, own in models if own == order]
