@@ -2,9 +2,10 @@
 
 A candidate is a direct plan, loops around the tile (:mod:`.direct`), cut into tiles and tasks in any of some
 hundred ways, a depthwise plan (:mod:`.depthwise`), one that reads weights as they lie for few rows
-(:mod:`.gemv`), one that multiplies magnitudes (:mod:`.signs`), or transformed numbers (:mod:`.winograd`). The
-model (:mod:`.cost`) puts them in order. The first is the estimate. The others come near it, differ from it in more than a detail, and
-add up their sums in the same order, so that all give the same bits.
+(:mod:`.gemv`), one that multiplies magnitudes of bytes (:mod:`.signs`), or one that multiplies transformed
+numbers (:mod:`.winograd`). The model (:mod:`.cost`) puts them in order. The first is the estimate. The others
+come near it, differ from it in more than a detail, and add up their sums in the same order, so that all give
+the same bits.
 
 Transformed bytes give the bits of all others, and are candidates like them. Transformed real numbers don't:
 they are candidates among themselves, where a problem asks for them. Where it leaves the choice (``auto``),
