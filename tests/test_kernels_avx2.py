@@ -60,7 +60,15 @@ SHORT_PLANES = [
     for blocked in ("nChw4c", "nChw8c", "nChw16c")
     for size in ((7, 7), (5, 7), (1, 63), (4, 8))
 ]
+PAGES = [
+    ("bf16", "bf16", "ab", "BA16a64b2a", (64, 192), {}),
+    ("s8", "s8", "ab", "BA16a64b4a", (130, 270), {}),
+    ("bf16", "bf16", "ab", "BA16a16b2a", (160, 300), {}),
+    ("f32", "s8", "ab", "BA16a64b4a", (128, 192), {"dst_scale": 0.5}),
+]
+"""Matrices of which pages are filled before the source is read on, and whose rows are planes."""
 PROBLEMS = [*BYTES_TO_FLOATS, *NARROWED, *FEW_ROWS, *WHOLE_LINES, *TAKEN_APART, *PUT_TOGETHER, *SHORT_PLANES]
+PROBLEMS += PAGES
 
 
 AVX = "x86-64-v3", "znver4"
@@ -111,6 +119,25 @@ def test_planes_that_are_no_line_are_interleaved(number):
     assert "interleave" in kinds[0]
     whole = problem[-1][2:] == (4, 8) or problem[3] == "nChw16c"  # vectors of pixels, or lanes of channels
     assert ("interleave" in kinds[1]) == whole
+
+
+@pytest.mark.parametrize("number", range(len(PAGES)))
+def test_pages_of_packed_matrices_are_filled_one_after_the_other(number):
+    *problem, given = PAGES[number]
+    src, dst = descriptors(*problem)
+    shape = tuple((name, None) for name in given)
+    found = [candidates(simplified(nest), machine("x86-64-v3")) for nest in moves(src, dst, shape)]
+    assert any("page by page" in plan.words for offered in found for plan in offered)
+    assert all("page by page" not in offered[0].words for offered in found)
+    if x86("x86-64-v3")[1]:
+        compare(src, dst, given=given, cpu=machine("x86-64-v3"), wish="page by page")
+
+
+def test_large_matrices_are_packed_page_by_page_by_estimate():
+    (nest,) = moves(*descriptors("bf16", "bf16", "ab", "BA16a64b2a", (1024, 3072)))
+    first, other = (candidates(simplified(nest), machine(cpu)) for cpu in AVX)
+    assert "page by page" in first[0].words
+    assert all("page by page" not in plan.words for plan in other)
 
 
 @pytest.mark.parametrize(("images", "far"), [(1, False), (32, True)])

@@ -22,12 +22,14 @@ from collections.abc import Iterator
 from relayout.ir.types import Value, constant
 from relayout.ir.vectors import join
 from relayout.kernels.copy.base import Place, writes
-from relayout.kernels.copy.cost import PASS_CYCLES, converting, fitting, instructions
+from relayout.kernels.copy.cost import NEAR, PASS_CYCLES, converting, fitting, instructions
 from relayout.kernels.copy.network import beside, in_turn, interleaved, interleaved_at_once
 from relayout.kernels.copy.pixels import MOST_CHANNELS, Pixels, again, in_strips, is_even, picks_of
 from relayout.kernels.copy.plan import (
+    JOINED_BITS,
     LANE_BITS,
     LINE_BITS,
+    UNUSUAL_CYCLES,
     Facts,
     Plan,
     Run,
@@ -35,30 +37,40 @@ from relayout.kernels.copy.plan import (
     costing,
     in_lines,
     left_of,
+    part_of,
     read_on,
+    rest_of,
     runs,
     shared_of,
 )
 from relayout.kernels.copy.problem import Move
 from relayout.loops.nest import Loop
+from relayout.records import dataclass, replace
 from relayout.targets.machine import LINE, Machine
 
 __all__ = ["Interleave", "InterleavePlan", "plans"]
 
+PAGE_BITS = 8 * 4096  # of the destination that are filled one after the other
 
+
+@dataclass(frozen=True)
 class InterleavePlan(Plan):
     """Planes to pixels."""
 
     kind = "interleave"
     puts_together = True
+    fills: bool = False
+    """Whether a page of the destination is filled before the source is read on."""
 
     def described(self) -> Iterator[str]:
         """How many of what."""
         yield f"{self.columns.extent} pixels of {self.rows.extent} channels"
 
     def choices(self) -> Iterator[str]:
-        """A buffer for pixels that are no lines."""
+        """A buffer for pixels that are no lines, and the order of the loops around."""
         yield "buffered" if self.inside >= 0 else "unbuffered"
+        if self.fills:
+            yield "page by page"
 
     @property
     def widens(self) -> bool:
@@ -102,13 +114,37 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     short = facts.machine.is_avx2 and nest.conversion is None and not nest.fill  # where it has been measured
     many = inner.extent >= line or (short and 2 * inner.extent >= line)
     if many or (_packs(nest, inner, outer) and not nest.fill):
-        made = made if nest.fill else read_on(made)
+        plain, made = made, made if nest.fill else read_on(made)
         cost = instructions(1, picks_of(made.total)) + converting(nest, LINE)
         cost *= again(inner.extent, line) if many else 1.0
+        filling = _filling(plain) if facts.machine.is_avx2 else None  # where it has been measured
+        if filling is not None:
+            far = nest.bytes > NEAR * facts.machine.l2 and made.footprint >= JOINED_BITS
+            yield from costing(filling, facts, cost + UNUSUAL_CYCLES * (not far))
+            cost += UNUSUAL_CYCLES * far
         yield from costing(in_strips(made, inner), facts, cost)
         if not made.packs and (lines := in_lines(made)) is not made:
             buffered = costing(in_strips(lines, inner), facts, cost + PASS_CYCLES)
             yield from (one for one in buffered if one.stream)
+
+
+def _filling(made: InterleavePlan) -> InterleavePlan | None:
+    """The same with the planes that fill a page of the destination innermost; None where they are already.
+
+    Where planes are rows of a matrix, a turn writes some lines, and to read on in the source means to go on
+    many pages further in the destination, at a distance that tends to be a power of two.
+    """
+    nest, around = made.nest, made.around
+    on = next((loop for loop in around if loop.src == made.columns.extent * nest.read), None)
+    meets = next((loop for loop in around if loop.dst == made.footprint), None)
+    if on is None or meets is None or on is meets or on.dst <= PAGE_BITS or made.footprint % LINE_BITS:
+        return None
+    page = part_of(meets, PAGE_BITS // made.footprint)
+    if page.extent < 2:
+        return None
+    others = [rest_of(loop, page) if loop is meets else loop for loop in around if loop is not on]
+    order = tuple(loop for loop in (*others, on, page) if loop.extent > 1)
+    return replace(made, around=order, shared=shared_of(order), fills=True)
 
 
 def _narrow(nest: Move, outer: Loop, machine: Machine) -> bool:
