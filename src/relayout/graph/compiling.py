@@ -96,9 +96,8 @@ def _planned(
     lowered = inferred(with_precision(moving, precision))
     made = fused(inferred(in_parts(lowered)))
     with limited(threads):
-        found = plan(
-            unfused(made, keep=lambda node: lowerable(node, made)), format, pins, algorithm=algorithm
-        )
+        made = unfused(made, keep=lambda node: lowerable(node, made, format, algorithm))
+        found = plan(made, format, pins, algorithm=algorithm)
     return found if tail is None else replace(found, tail=tail)
 
 

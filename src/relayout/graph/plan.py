@@ -385,9 +385,13 @@ def _ways(case: Case, node: Node, graph: Graph) -> list[Way]:
     return [defined(case, node, read)]
 
 
-def lowerable(node: Node, graph: Graph) -> bool:
-    """Whether a kernel does a node; one that is fused and has none is better taken apart."""
-    case = case_of(node, graph, {}, {})
+def lowerable(node: Node, graph: Graph, format: str | None = None, algorithm: str = "direct") -> bool:
+    """Whether a kernel does a node; one that is fused and has none is better taken apart.
+
+    Format and algorithm are those that it is planned with: to ask a convolution takes long, and what it
+    answers is remembered until :func:`plan` asks the same.
+    """
+    case = case_of(node, graph, {}, {}, format, algorithm=algorithm)
     rule = RULES.get(case.operator)
     try:
         return rule is not None and bool(list(rule(case) or ()))

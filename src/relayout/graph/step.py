@@ -112,7 +112,7 @@ def planned_step(
     check_sizes(simple)
     made = fused(inferred(in_parts(simple)))
     with limited(threads):
-        made = unfused(made, keep=lambda node: lowerable(node, made))
+        made = unfused(made, keep=lambda node: lowerable(node, made, format))
         made = _in_order(made.replaced(results=step.results), step.states)
         computed = {name for node in made.nodes for name in node.outputs}
         lost = next((old for old, new in step.states.items() if new != old and new not in computed), None)
