@@ -176,6 +176,13 @@ def test_guards_are_code(triple):
     assert made.count("define void @k(") == made.count("define internal void @k.body(") == 1
 
 
+def test_a_guard_is_compiled_as_what_it_guards():
+    ir = "define void @k(ptr %s, i64 %n) noinline optnone {\n  ret void\n}\n"
+    made = floating.guarded(ir, ["k"], "x86_64-unknown-linux-gnu")
+    assert made.count(") noinline optnone {\n") == 2
+    assert compile_.assemble(made, machine_.machine("x86-64-v3", "x86_64-unknown-linux-gnu"))
+
+
 def test_what_is_not_known_stays_as_it_is():
     assert floating.guarded("anything", ["k"], "riscv64-unknown-linux-gnu") == "anything"
     with pytest.raises(ValueError, match="no function k"):

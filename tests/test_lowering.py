@@ -13,6 +13,7 @@ from relayout.graph.compiling import compiled, planned
 from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.inference import inferred
+from relayout.graph.lowering import convolutions
 from relayout.graph.lowering.case import unblocked
 from strategies import examples
 
@@ -629,3 +630,15 @@ def test_a_pooled_vector_needs_no_conversion():
     for format in ("nChw16c", "nhwc"):
         values = {one.value for one in graph.plan(format).conversions}
         assert values <= {"x"}, format
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "direct"])
+@pytest.mark.parametrize("format", [None, "nhwc"])
+def test_a_convolution_is_asked_for_its_costs_once(format, algorithm, monkeypatch):
+    """Whether a kernel does a node is asked before it is planned, and in the same words."""
+    known, asked = convolutions._answers, []
+    monkeypatch.setattr(convolutions, "_answers", lambda *given: asked.append(given) or known(*given))
+    x = {"x": (1, 16, 9, 9)}
+    nodes = [("c = Conv(x, w)", {"pads": [1, 1, 1, 1]}), ("y = Relu(c)", {})]
+    graph_of(nodes, x, w=noise(16, 16, 3, 3)).plan(format, algorithm=algorithm)
+    assert len(asked) > len(set(asked)) == 1

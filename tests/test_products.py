@@ -801,6 +801,25 @@ def test_what_avx2_asks_for_in_advance(batch, edge, inputs, outputs, pixels, wei
             assert (made._pitch() > 0) == (nest.source_bytes > nest.weights_bytes)
 
 
+@pytest.mark.parametrize(
+    ("cpu", "triple"), [("znver3", None), ("znver4", None), ("generic", "aarch64-unknown-linux-gnu")]
+)
+def test_loops_around_calls_of_tiles_are_compiled_in_haste(cpu, triple):
+    """With AVX2; tiles never are."""
+    machine = machines.machine(cpu, *filter(None, (triple,)))
+    how, size, one = arithmetic.FLOATS, (1, 9, 9), (1, 1, 1)
+    shape = geometry.Geometry(1, 1, 16, 16, size, size, one, one, one, (0, 0, 0))
+    filters = desc((16, 16, 1, 1), weights.weights_text(shape, how, machine, 2, False))
+    side = desc((1, 16, 9, 9), "nhwc")
+    found = candidates.candidates(planning.Problem(side, filters, side, shape, how, False), machine, 1)
+    nest = next(one.plan for one in found if isinstance(one.plan, candidates.Direct))
+    made = convolution.DirectModule(nest, convolution.Rows(), Epilogue("f32")).text()
+    heads = [line for line in made.splitlines() if line.startswith("define")]
+    assert {"optnone" in head for head in heads if "@convolution(" in head} == {machine.is_avx2}
+    assert not any("optnone" in head for head in heads if "@convolution(" not in head)
+    assert compile_.assemble(compile_._guarded(compile_.Module(made, ["convolution"]), machine).ir, machine)
+
+
 class Nothing:
     """What becomes of sums that nobody stores."""
 

@@ -15,10 +15,10 @@ from relayout.targets.machine import LINE, Machine
 __all__ = ["digits", "kernel", "operands", "share", "streaming", "tasks"]
 
 
-def kernel(name: str, machine: Machine, linkage: str = "") -> Function:
+def kernel(name: str, machine: Machine, linkage: str = "", attributes: str = "") -> Function:
     """The function, without its lines."""
     arguments = {"src": PTR, "dst": PTR, "ops": PTR, "part": I64, "parts": I64}
-    return Function(name, arguments, machine, linkage)
+    return Function(name, arguments, machine, linkage, attributes)
 
 
 def streaming(name: str, machine: Machine, stream: bool, write: Callable[[Function, bool], None]) -> str:

@@ -59,7 +59,7 @@ DECLARATIONS = {
 }
 
 GUARD = """
-define {TYPE} @{NAME}({PARAMETERS}) {{
+define {TYPE} @{NAME}({PARAMETERS}){ATTRIBUTES} {{
 entry:{HEAD}
   br i1 %as.usual, label %straight, label %guarded
 straight:
@@ -77,8 +77,8 @@ guarded:
 def guarded(ir: str, names: Sequence[str], triple: str) -> str:
     r"""A module whose functions of these names compute in the usual state.
 
-    Each becomes an internal function behind one that has its name. On processors that are not known here the
-    module stays as it is.
+    Each becomes an internal function behind one that has its name, and its attributes. On processors that are
+    not known here the module stays as it is.
 
     >>> ir = "define void @k(ptr noalias %x, i64 %n) {\n  ret void\n}"
     >>> print(guarded(ir, ["k"], "aarch64-unknown-linux-gnu"))
@@ -108,16 +108,17 @@ def guarded(ir: str, names: Sequence[str], triple: str) -> str:
         return ir
     guards = []
     for name in names:
-        head = re.search(rf"^define (\w+) @{re.escape(name)}\(([^)]*)\)", ir, re.MULTILINE)
+        head = re.search(rf"^define (\w+) @{re.escape(name)}\(([^)]*)\)([^{{]*)", ir, re.MULTILINE)
         if head is None:
             raise ValueError(f"the module defines no function {name}")
-        ir = f"{ir[: head.start()]}define internal {head[1]} @{name}.body({head[2]}){ir[head.end() :]}"
+        ir = f"{ir[: head.start()]}define internal {head[1]} @{name}.body({head[2]}){ir[head.end(2) + 1 :]}"
         words = [parameter.split() for parameter in head[2].split(",")]
         guards.append(
             GUARD.format(
                 NAME=name,
                 BODY=f"{name}.body",
                 PARAMETERS=head[2],
+                ATTRIBUTES=head[3].rstrip(),
                 TYPE=head[1],
                 **_results(head[1]),
                 ARGUMENTS=", ".join(f"{first} {last}" for first, *_, last in words),
