@@ -232,9 +232,54 @@ def _prelu(d: Draw) -> Primitive:
     return p.PReLU(src, d.desc(dims, src.dtype.name))
 
 
-def _group_normalization(d: Draw) -> Primitive:
+def _group_normalization(d: Draw, **more: Any) -> Primitive:
     src = d.tensor(3, kinds=REALS)
-    return p.GroupNormalization(src, groups=d.rng.choice([n for n in range(1, 9) if src.dims[1] % n == 0]))
+    groups = d.rng.choice([n for n in range(1, 9) if src.dims[1] % n == 0])
+    return p.GroupNormalization(src, groups=groups, **more)
+
+
+def _batch_normalization(d: Draw) -> Primitive:
+    src = d.tensor(3, kinds=REALS)
+    scale, shift = d.flag(), d.flag()
+    return p.BatchNormalization(
+        src, use_scale=scale, use_shift=shift, use_global_stats=d.flag(), fuse_relu=d.flag()
+    )
+
+
+def _batch_normalization_backward(d: Draw) -> Primitive:
+    return p.BatchNormalizationBackward(
+        p.BatchNormalization(d.tensor(3, kinds=REALS), use_scale=d.flag(), use_global_stats=d.flag())
+    )
+
+
+def _layer_normalization_backward(d: Draw) -> Primitive:
+    src = d.tensor(kinds=REALS)
+    axes = d.rng.randint(1, len(src.dims) - 1)
+    return p.LayerNormalizationBackward(p.LayerNormalization(src, d.flag(), axes=axes, statistics=True))
+
+
+def _group_normalization_backward(d: Draw) -> Primitive:
+    return p.GroupNormalizationBackward(_group_normalization(d, statistics=True))
+
+
+def _softmax_backward(d: Draw) -> Primitive:
+    return p.SoftmaxBackward(_softmax(d))
+
+
+def _eltwise_backward(d: Draw) -> Primitive:
+    return p.EltwiseBackward(_of_reals(_eltwise, d))
+
+
+def _prelu_backward(d: Draw) -> Primitive:
+    return p.PReLUBackward(_prelu(d))
+
+
+def _lrn_backward(d: Draw) -> Primitive:
+    return p.LRNBackward(_lrn(d))
+
+
+def _shuffle_backward(d: Draw) -> Primitive:
+    return p.ShuffleBackward(_of_reals(_shuffle, d))
 
 
 def _lrn(d: Draw) -> Primitive:
@@ -248,6 +293,27 @@ def _split(d: Draw) -> Primitive:
     axis = d.rng.randrange(len(src.dims))
     first = d.rng.randint(src.dims[axis] > 1, max(0, src.dims[axis] - 1))
     return p.Split(src, axis, [first, src.dims[axis] - first])
+
+
+def _lstm(d: Draw) -> Primitive:
+    return _of_gates(p.LSTM, 4, d)
+
+
+def _gru(d: Draw) -> Primitive:
+    return _of_gates(p.GRU, 3, d)
+
+
+def _of_gates(kind: Any, gates: int, d: Draw) -> Any:
+    """A recurrent layer, or two of them if as many go in as come out; their numbers are in f32 or bf16."""
+    direction = d.one("left2right", "right2left", "bidirectional_concat", "bidirectional_sum")
+    two, real = 2 if direction.startswith("bi") else 1, d.one("f32", "f32", "bf16")
+    steps, batch, made = d.size(4), d.size(5), d.size(20)
+    layers, inputs = (
+        d.one((1, d.size(20)), (2, made)) if direction != "bidirectional_concat" else (1, d.size(20))
+    )
+    many = [MemoryDesc((layers, two, n, gates, made), real, rl.any) for n in (inputs, made)]
+    bias = MemoryDesc((layers, two, gates, made), "f32", "abcd") if d.flag() else None
+    return kind(MemoryDesc((steps, batch, inputs), real, "abc"), *many, bias, direction=direction)
 
 
 def _matmul(d: Draw) -> Primitive:

@@ -62,6 +62,12 @@ def numbers(dims: tuple[int, ...], kind: str, seed: int) -> np.ndarray:
     return np.clip(found, 0, None) if kind == "u8" else found
 
 
+def values(name: str, desc: rl.MemoryDesc, seed: int) -> np.ndarray:
+    """Numbers that the argument of a primitive may have: variances are larger than nothing."""
+    found = numbers(desc.dims, desc.dtype.name, seed)
+    return np.abs(found) + 0.25 if name == "variance" else found
+
+
 def check(
     made: Primitive, seed: int = 0, arrays: Mapping[str, np.ndarray] | None = None, slack: float = 0.0
 ) -> None:
@@ -72,7 +78,7 @@ def check(
     given = {}
     for k, name in enumerate(made.inputs):
         desc = made.descs[name]
-        array = (arrays or {}).get(name, numbers(desc.dims, desc.dtype.name, seed + k))
+        array = (arrays or {}).get(name, values(name, desc, seed + k))
         given[name] = laid_out(array, desc, seed + 100 + k)
     frames = {name: framed(made.descs[name], seed + 50 + k) for k, name in enumerate(made.outputs)}
     targets = {name: target for name, (_, target) in frames.items()}

@@ -10,7 +10,7 @@ import pytest
 import aarch64
 import foreign
 import relayout as rl
-from elementwise import compare, framed, laid_out, numbers
+from elementwise import compare, framed, laid_out, values
 from relayout import MemoryDesc
 from relayout.kernels.conv.module import ENTRY
 from test_amx_products import modules_of, tiles
@@ -84,7 +84,7 @@ def run_elsewhere(draft, machine, folder, seed, slack):
     given, targets, buffers = {}, {}, {}
     for k, one in enumerate(draft.operation.inputs):
         desc = draft.descs[one.name]
-        given[one.name] = laid_out(numbers(desc.dims, desc.dtype.name, seed + k), desc, seed + 100 + k)
+        given[one.name] = laid_out(values(one.name, desc, seed + k), desc, seed + 100 + k)
         buffers[one.name] = given[one.name].buffer.tobytes()
     for k, one in enumerate(draft.operation.outputs):
         outer, target = framed(draft.descs[one.name], seed + 50 + k)
