@@ -140,6 +140,34 @@ def test_large_matrices_are_packed_page_by_page_by_estimate():
     assert all("page by page" not in plan.words for plan in other)
 
 
+LONG_ROWS = [
+    (
+        "f32",
+        "s8",
+        "oihw",
+        "OIhw4i16o4i",
+        (32, 96, 3, 3),
+        {"dst_scale": ([k / 99 for k in range(1, 33)], 0)},
+    ),
+    ("f32", "u8", "oihw", "OIhw16i16o4i", (48, 128, 3, 2), {"dst_scale": 0.02}),
+    ("f32", "s8", "oihw", "OIhw4i16o4i", (16, 704, 3, 5), {}),  # of which a quarter of L2 holds no whole row
+]
+
+
+@pytest.mark.parametrize("number", range(len(LONG_ROWS)))
+def test_rows_of_weights_are_converted_from_end_to_end(number):
+    *problem, given = LONG_ROWS[number]
+    src, dst = descriptors(*problem)
+    shape = tuple((name, 0 if isinstance(value, tuple) else None) for name, value in given.items())
+    (nest,) = moves(src, dst, shape)
+    first, other = (candidates(simplified(nest), machine(cpu)) for cpu in AVX)
+    assert "long rows" in first[0].words
+    assert all("long rows" not in plan.words for plan in other)
+    if x86("x86-64-v3")[1]:
+        for wish in ("long rows", "not prefetched"):
+            compare(src, dst, given=given, cpu=machine("x86-64-v3"), wish=wish)
+
+
 @pytest.mark.parametrize(("images", "far"), [(1, False), (32, True)])
 def test_blocks_of_rows_that_are_far_ask_for_the_next_one(images, far):
     """As a candidate everywhere with AVX2, and by estimate where tensors are larger than what is at hand."""

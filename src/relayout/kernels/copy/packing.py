@@ -10,7 +10,8 @@ of the narrower type::
 
 The rows of a piece are far apart, and short: a processor that fetches what follows has hardly begun when a
 row ends, and comes back to it only after all others. So each row may ask for that part of itself that the
-next piece will want, and pieces may be longer.
+next piece will want, and pieces may be longer. Or rows are read as a whole, through a buffer in the L2 cache:
+then the processor sees them.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ __all__ = ["Converted", "ConvertedPlan", "plans"]
 
 STEP_BUFFER_BITS = 8 * (8 << 10)  # of the buffer between the two steps
 LONG_BUFFER_BITS = 8 * (20 << 10)  # of one where rows ask for what follows them
+WHOLE_SHARE = 4  # of the L2 cache that a buffer for whole rows may take, one in so many
 CODE = "looped", "unrolled"  # words for how much code there is
 
 
@@ -55,6 +57,8 @@ class ConvertedPlan(Plan):
     """What is done one after the other; both are whole, nobody shares them."""
     asks: bool = False
     """Whether rows are asked for before they are wanted."""
+    long: bool = False
+    """Whether the buffer is in the L2 cache, so that rows are read from end to end, or nearly so."""
 
     def described(self) -> Iterator[str]:
         """Both steps."""
@@ -63,6 +67,8 @@ class ConvertedPlan(Plan):
     def choices(self) -> Iterator[str]:
         """Whether it asks for rows; and what its steps have to choose that is about their code."""
         yield "prefetched" if self.asks else "not prefetched"
+        if self.long:
+            yield "long rows"
         yield from (word for step in self.steps for word in step.choices() if word in CODE)
 
     def conversion(self) -> Iterator[str]:
@@ -81,20 +87,28 @@ class ConvertedPlan(Plan):
 
 def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     """Short runs that become narrower by so much that it pays to convert long ones (not f32 to bf16)."""
-    for asks in (False, True):
-        made = _made(nest, facts, asks)
+    avx2 = facts.machine.is_avx2  # where the others were measured
+    short = _made(nest, facts, STEP_BUFFER_BITS)
+    asking = _made(nest, facts, LONG_BUFFER_BITS, asks=True)
+    long = _made(nest, facts, 8 * facts.machine.l2 // WHOLE_SHARE, whole=True) if avx2 else None
+    if long is not None and short is not None and long.between > short.between:
+        offered = [(replace(long, long=True), 0), (asking, 1), (short, 2)]
+    else:
+        offered = [(short, avx2), (asking, not avx2)]
+    for made, unusual in offered:
         if made is None:
             continue
-        unusual = UNUSUAL_CYCLES * (asks != facts.machine.is_avx2)
-        cost = made.steps[1].cost + PASS_CYCLES + converting(nest, LINE) + unusual
+        cost = made.steps[1].cost + PASS_CYCLES + converting(nest, LINE) + UNUSUAL_CYCLES * unusual
         yield from costing(made, facts, cost)
         if (longer := made.steps[1].at_length()) is not None:
             longest = replace(made, steps=(made.steps[0], longer))
             yield from costing(longest, facts, cost + UNUSUAL_CYCLES)
 
 
-def _made(nest: Move, facts: Facts, asks: bool) -> ConvertedPlan | None:
-    """The plan, if there is one."""
+def _made(
+    nest: Move, facts: Facts, most: int, asks: bool = False, whole: bool = False
+) -> ConvertedPlan | None:
+    """The plan whose buffer has so many bits at most, if there is one; ``whole``: and one row of each."""
     inner, outer = runs(nest)
     bits = nest.write
     wide = nest.conversion is not None and nest.read >= 4 * bits >= 32
@@ -104,7 +118,11 @@ def _made(nest: Move, facts: Facts, asks: bool) -> ConvertedPlan | None:
         return None
     ends = Run((inner,)), Run((outer,))
     line = _in_turn(nest, "dst", bits, LINE_BITS // bits)
-    run = _in_turn(nest, "src", nest.read, (LONG_BUFFER_BITS if asks else STEP_BUFFER_BITS) // bits, line)
+    if whole:
+        apart = max(abs(loop.src) for loop in line) // nest.read  # elements from row to row
+        rows = math.prod(loop.extent for loop in line if abs(loop.src) == apart * nest.read)
+        most = min(most, apart * rows * bits)
+    run = _in_turn(nest, "src", nest.read, most // bits, line)
     others = [loop for loop in line if all(loop.steps != part.steps for part in run)]
     into, out, size = [], [], bits
     for loop in (*run, *sorted(others, key=lambda loop: abs(loop.src))):
