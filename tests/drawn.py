@@ -34,6 +34,7 @@ FORMATS = {
     4: ("nchw", "nhwc", "nChw8c", "nChw16c", "NCHW4", "CHWN4", "b_fs_yx_fsv32", "abdc", "aBcd3b", "aBcd7b"),
     5: ("ncdhw", "ndhwc", "nCdhw8c", "nCdhw16c", "acbed"),
 }
+BLOCKS = 2, 3, 4, 5, 7, 8, 9, 16
 WEIGHTS = {3: ("oiw", "owi"), 4: ("oihw", "ohwi", "OIhw8i8o", "hwio"), 5: ("oidhw", "odhwi")}
 TYPES = ("f32", "f32", "bf16", "f16", "s8", "u8")
 REALS = ("f32", "f32", "bf16", "f16")
@@ -68,8 +69,14 @@ class Draw:
                 return tuple(dims)
 
     def desc(self, dims: tuple[int, ...], kind: str) -> MemoryDesc:
-        """One of the formats of this rank."""
-        return MemoryDesc(dims, kind, self.rng.choice(FORMATS[len(dims)]))
+        """One of the formats of this rank that are in use, or one that nobody has heard of."""
+        rng, rank = self.rng, len(dims)
+        if rng.random() < 0.75:
+            return MemoryDesc(dims, kind, rng.choice(FORMATS[rank]))
+        order = rng.sample("abcde"[:rank], rank)
+        blocked = rng.sample(order, rng.randint(0, min(2, rank)))
+        outer = "".join(axis.upper() if axis in blocked else axis for axis in order)
+        return MemoryDesc(dims, kind, outer + "".join(f"{rng.choice(BLOCKS)}{axis}" for axis in blocked))
 
     def tensor(self, low: int = 2, high: int = 5, kinds: tuple[str, ...] = TYPES) -> MemoryDesc:
         """Any tensor."""
