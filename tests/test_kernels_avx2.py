@@ -141,27 +141,27 @@ def test_large_matrices_are_packed_page_by_page_by_estimate():
 
 
 LONG_ROWS = [
-    (
-        "f32",
-        "s8",
-        "oihw",
-        "OIhw4i16o4i",
-        (32, 96, 3, 3),
-        {"dst_scale": ([k / 99 for k in range(1, 33)], 0)},
-    ),
+    ("f32", "s8", "oihw", "OIhw4i16o4i", (32, 96, 3, 3), {"dst_scale": ([k / 99 for k in range(1, 33)], 0)}),
     ("f32", "u8", "oihw", "OIhw16i16o4i", (48, 128, 3, 2), {"dst_scale": 0.02}),
     ("f32", "s8", "oihw", "OIhw4i16o4i", (16, 704, 3, 5), {}),  # of which a quarter of L2 holds no whole row
 ]
+LONG_RUNS = [
+    ("f32", "s8", one, two, dims, given)
+    for one, two in (("nchw", "nhwc"), ("nhwc", "nchw"), ("nchw", "nChw16c"), ("nChw16c", "nchw"))
+    for dims in ((4, 32, 9, 9), (5, 48, 20, 14), (4, 160, 30, 30))
+    for given in ({"dst_scale": ([k / 99 for k in range(1, dims[1] + 1)], 1), "dst_zero_point": 3}, {})
+]
 
 
-@pytest.mark.parametrize("number", range(len(LONG_ROWS)))
-def test_rows_of_weights_are_converted_from_end_to_end(number):
-    *problem, given = LONG_ROWS[number]
+@pytest.mark.parametrize("number", range(len(LONG_ROWS) + len(LONG_RUNS)))
+def test_rows_are_converted_from_end_to_end(number):
+    *problem, given = [*LONG_ROWS, *LONG_RUNS][number]
     src, dst = descriptors(*problem)
-    shape = tuple((name, 0 if isinstance(value, tuple) else None) for name, value in given.items())
+    shape = tuple((name, value[1] if isinstance(value, tuple) else None) for name, value in given.items())
     (nest,) = moves(src, dst, shape)
-    first, other = (candidates(simplified(nest), machine(cpu)) for cpu in AVX)
-    assert "long rows" in first[0].words
+    offered, other = (candidates(simplified(nest), machine(cpu)) for cpu in AVX)
+    assert "long rows" in offered[0].words or number >= len(LONG_ROWS)
+    assert any("long rows" in plan.words for plan in offered)
     assert all("long rows" not in plan.words for plan in other)
     if x86("x86-64-v3")[1]:
         for wish in ("long rows", "not prefetched"):

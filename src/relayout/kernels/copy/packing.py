@@ -11,7 +11,8 @@ of the narrower type::
 The rows of a piece are far apart, and short: a processor that fetches what follows has hardly begun when a
 row ends, and comes back to it only after all others. So each row may ask for that part of itself that the
 next piece will want, and pieces may be longer. Or rows are read as a whole, through a buffer in the L2 cache:
-then the processor sees them.
+then the processor sees them. That pays for long runs, too: f32 `nchw` to s8 `nhwc` are rows of floats that
+become rows of bytes, and a transpose of bytes, which is four times as small.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from relayout.kernels.copy.plan import (
     rest_of,
     runs,
     shared_of,
+    waiting,
 )
 from relayout.kernels.copy.problem import Move, simplified
 from relayout.kernels.copy.rows import Rows
@@ -45,6 +47,9 @@ __all__ = ["Converted", "ConvertedPlan", "plans"]
 STEP_BUFFER_BITS = 8 * (8 << 10)  # of the buffer between the two steps
 LONG_BUFFER_BITS = 8 * (20 << 10)  # of one where rows ask for what follows them
 WHOLE_SHARE = 4  # of the L2 cache that a buffer for whole rows may take, one in so many
+SHARED_BYTES = 1 << 17  # from which on threads may share a reorder
+MANY_PLANES = 16  # that are more streams than a processor sees
+FEW_SHARES = 1.25  # times what equal shares take: so long nobody should wait for the last of them
 CODE = "looped", "unrolled"  # words for how much code there is
 
 
@@ -86,23 +91,41 @@ class ConvertedPlan(Plan):
 
 
 def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
-    """Short runs that become narrower by so much that it pays to convert long ones (not f32 to bf16)."""
+    """Runs that become narrower by so much that it pays to convert long ones (not f32 to bf16)."""
     avx2 = facts.machine.is_avx2  # where the others were measured
     short = _made(nest, facts, STEP_BUFFER_BITS)
     asking = _made(nest, facts, LONG_BUFFER_BITS, asks=True)
     long = _made(nest, facts, 8 * facts.machine.l2 // WHOLE_SHARE, whole=True) if avx2 else None
-    if long is not None and short is not None and long.between > short.between:
-        offered = [(replace(long, long=True), 0), (asking, 1), (short, 2)]
+    offered: list[tuple[ConvertedPlan | None, float]]
+    if long is not None and short is None:
+        offered = [(replace(long, long=True), _planes(long, facts))]
+    elif long is not None and short is not None and long.between > short.between:
+        offered = [(replace(long, long=True), 0), (asking, UNUSUAL_CYCLES), (short, 2 * UNUSUAL_CYCLES)]
     else:
-        offered = [(short, avx2), (asking, not avx2)]
-    for made, unusual in offered:
-        if made is None:
+        offered = [(short, UNUSUAL_CYCLES * avx2), (asking, UNUSUAL_CYCLES * (not avx2))]
+    for made, more in offered:
+        if made is None or more == math.inf:
             continue
-        cost = made.steps[1].cost + PASS_CYCLES + converting(nest, LINE) + UNUSUAL_CYCLES * unusual
+        cost = made.steps[1].cost + PASS_CYCLES + converting(nest, LINE) + more
         yield from costing(made, facts, cost)
         if (longer := made.steps[1].at_length()) is not None:
             longest = replace(made, steps=(made.steps[0], longer))
             yield from costing(longest, facts, cost + UNUSUAL_CYCLES)
+
+
+def _planes(made: ConvertedPlan, facts: Facts) -> float:
+    """How much more it costs to convert runs that are long anyway; infinite: it is not worth trying.
+
+    Sixteen planes side by side are many streams for a processor, and rows are read better from end to end
+    than in tiles. So beyond the L2 cache that is worth a pass. But planes that are put together around the
+    caches leave as fast as they come, and threads want something to share.
+    """
+    planes, far = made.steps[1].kind == "interleave", made.nest.bytes > facts.machine.l2
+    alone = made.nest.bytes >= SHARED_BYTES and waiting(made.shared, made.unit) > FEW_SHARES
+    if alone or (planes and facts.streaming):
+        return math.inf
+    pays = far and not (planes and made.steps[1].rows.extent < MANY_PLANES)
+    return -PASS_CYCLES - UNUSUAL_CYCLES if pays else 0
 
 
 def _made(
@@ -114,7 +137,7 @@ def _made(
     wide = nest.conversion is not None and nest.read >= 4 * bits >= 32
     if not wide or inner is None or outer is None or inner is outer or nest.fill or nest.adds:
         return None
-    if inner.extent >= LANE_BITS // 8:
+    if inner.extent >= LANE_BITS // 8 and not whole:
         return None
     ends = Run((inner,)), Run((outer,))
     line = _in_turn(nest, "dst", bits, LINE_BITS // bits)
