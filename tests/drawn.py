@@ -324,8 +324,12 @@ def _of_gates(kind: Any, gates: int, d: Draw) -> Any:
 
 
 def _matmul(d: Draw) -> Primitive:
-    kind, (m, k, n) = d.rng.choice(REALS), (d.size(40) for _ in range(3))
-    return p.Matmul(d.desc((m, k), kind), MemoryDesc((k, n), kind, d.one("ab", "ba", rl.any)))
+    kind, (m, k, n) = d.one(*REALS, "u8", "s8"), (d.size(40) for _ in range(3))
+    real = kind not in ("u8", "s8")
+    weights = MemoryDesc((k, n), kind if real else "s8", d.one("ab", "ba", rl.any))
+    return p.Matmul(
+        d.desc((m, k), kind), weights, dst=d.desc((m, n), kind if real else d.one("s32", "f32", "u8"))
+    )
 
 
 KINDS: dict[str, Callable[[Draw], Primitive]] = {
