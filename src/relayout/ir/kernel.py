@@ -15,10 +15,27 @@ from relayout.targets.machine import LINE, Machine
 __all__ = ["digits", "kernel", "operands", "share", "streaming", "tasks"]
 
 
-def kernel(name: str, machine: Machine, linkage: str = "", attributes: str = "") -> Function:
-    """The function, without its lines."""
+SELDOM = "noinline optnone"
+"""Attributes of a function that LLVM compiles without passes that make code faster.
+
+Forty lines of loops around calls take it as long as a tile whose text is five times as long: two hundred
+passes look at each loop. Without most of them there are six instructions more for each call."""
+
+
+def kernel(name: str, machine: Machine, linkage: str = "", calls: bool = False) -> Function:
+    """The function, without its lines.
+
+    With ``calls`` all work is done by functions that it calls, so how it is compiled is not seen in what that
+    takes; with AVX2, where that was measured, it is compiled in haste.
+
+    >>> from relayout.targets.machine import machine
+    >>> SELDOM in kernel("all", machine("x86-64-v3"), calls=True).text()
+    True
+    >>> SELDOM in kernel("all", machine("x86-64-v4"), calls=True).text()
+    False
+    """
     arguments = {"src": PTR, "dst": PTR, "ops": PTR, "part": I64, "parts": I64}
-    return Function(name, arguments, machine, linkage, attributes)
+    return Function(name, arguments, machine, linkage, SELDOM if calls and machine.is_avx2 else "")
 
 
 def streaming(name: str, machine: Machine, stream: bool, write: Callable[[Function, bool], None]) -> str:

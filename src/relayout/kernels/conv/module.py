@@ -27,12 +27,6 @@ ENTRY = "convolution"
 OPERANDS = ("weights", "bias", "scale", "src_zero_point", "weights_zero_point", "scratch")
 """What the third argument lists the addresses of; those that a convolution has not may be anything. Behind
 them come the operands of binary operations."""
-SELDOM = "noinline optnone"
-"""Attributes of an entry where LLVM compiles it without passes that make code faster (AVX2).
-
-All work is done by the tiles that it calls. Its forty lines of loops around these calls took a quarter of
-LLVM's time for a module, since two hundred passes look at each loop; without most of them there are six
-instructions more for a call of a tile, which takes hundreds of cycles."""
 
 
 class Plan(Protocol):
@@ -72,7 +66,7 @@ class Module:
     def __init__(self, plan: Plan, epilogue: Epilogue) -> None:
         self.epilogue, self._plan = epilogue, plan
         self.functions: dict[str, str] = {}
-        self.b = kernel(ENTRY, plan.machine, attributes=SELDOM if plan.machine.is_avx2 else "")
+        self.b = kernel(ENTRY, plan.machine, calls=True)
 
     def text(self) -> str:
         """The text of all functions."""

@@ -110,7 +110,7 @@ def _streams(run: Run, lanes: int, size: int) -> bool:
 
 def _entry(runs: Sequence[Run], streamed: set[int], buffers: int, further: int, machine: Machine) -> str:
     """Every run's share of one part."""
-    f = kernel(ENTRY, machine)
+    f = kernel(ENTRY, machine, calls=True)
     _, dst, ops, *_ = f.arguments
     read = [f.load(PTR, f.gep(ops, 8 * k), 8) for k in range(buffers)]
     pointers = [*(f.load(PTR, f.gep(ops, 8 * (buffers + k)), 8) for k in range(further)), *read]
