@@ -68,8 +68,10 @@ class SignsModule(Module):
         begin, stop = (b.udiv(b.mul(one, total), plan.chunks) for one in (chunk, following))
 
         def group(number: Value) -> None:
-            place = self.vectors(number)
-            self.by_kind(place, lambda kind: self._group(kind, place, target, b.sub(last, pixel), zero))
+            place, more = self.vectors(number), b.add(number, 1)
+            after = self.vectors(b.select(b.icmp("slt", more, stop), more, begin)).weights
+            count = b.sub(last, pixel)
+            self.by_kind(place, lambda kind: self._group(kind, place, after, target, count, zero))
 
         b.loop(begin, stop, 1, group)
 
@@ -100,49 +102,44 @@ class SignsModule(Module):
         """The text of a function that splits the weights of a group, some entries of them.
 
         Entries whose products can be added up by eights go to the front, the others to the back. The count of
-        the former is stored behind what sums begin with.
+        the former is stored behind what sums begin with. Meanwhile those that are split next are asked for,
+        so that they come from memory while tiles multiply: their streams end before a prefetcher finds them.
         """
         plan, group, size, lanes = self.plan, self.plan.kinds[kind], self.size, self.lanes
-        arguments = {"from": PTR, "to": PTR, "starts": PTR, "list": PTR, "zero": I32, "count": I64}
+        arguments = dict.fromkeys(("from", "after", "to", "starts", "list"), PTR) | {"zero": I32, "count": I64}
         f = Function(name, arguments, plan.machine, "internal", "noinline")
         bytes_, words, sums = vector(size, I8), vector(size // 2, I16), vector(lanes, I32)
-        ones = constant(words, 1)
-        ones_of_bytes, nothing = constant(bytes_, 1), constant(sums, 0)
-        picks = [number for k in range(lanes) for number in (k, lanes + k)]
+        ones, ones_of_bytes = constant(words, 1), constant(bytes_, 1)
+        nothing = constant(sums, 0)
         several = range(group.vectors)
 
         def entry(number: Value, given: list[Value]) -> list[Value]:
             front, back, *totals = given
-            parts, found = [], []
-            largest = constant(words, 0)
+            parts, largest = [], constant(words, 0)
             for v in several:
                 come = f.gep(f.gep(f["from"], group.weights[v]), number, STEPS * size)
-                added = constant(words, 0)
+                f.prefetch(f.gep(f.gep(f["after"], group.weights[v]), number, STEPS * size), 2)
+                wholes, sizes = [], []
                 for step in range(STEPS):
-                    pairs = [
-                        f.load(vector(lanes, I16), f.gep(come, step * size + half * 2 * lanes), 1)
-                        for half in range(2)
-                    ]
-                    w = f.bitcast(f.shuffle(pairs[0], picks, pairs[1]), bytes_)
-                    below = f.ashr(w, 7)
-                    magnitudes = f.sub(f.xor(w, below), below)
-                    whole = byte_products(f, ones_of_bytes, w)
-                    size_of = byte_products(f, magnitudes, ones_of_bytes)
-                    totals[2 * v] = f.add(totals[2 * v], pair_products(f, whole, ones))
-                    totals[2 * v + 1] = f.add(totals[2 * v + 1], pair_products(f, size_of, ones))
-                    added = f.add(added, size_of)
-                    parts.append((step, v, magnitudes))
-                    found.append((step, v, f.or_(f.and_(below, ENTRY_INPUTS), self._straight(f, step))))
+                    w = self._four(f, f.gep(come, step * size))
+                    magnitudes = f.select(f.icmp("slt", w, 0), f.sub(0, w), w)
+                    wholes.append(byte_products(f, ones_of_bytes, w))
+                    sizes.append(byte_products(f, magnitudes, ones_of_bytes))
+                    straight = self._straight(f, step)
+                    which = f.select(f.icmp("slt", w, 0), f.add(straight, ENTRY_INPUTS), straight)
+                    parts.append((self._at(kind, step, v), magnitudes))
+                    parts.append((self._at(kind, step, v) + self._shuffles(kind), which))
+                added = f.add(*sizes)
+                totals[2 * v] = f.add(totals[2 * v], pair_products(f, f.add(*wholes), ones))
+                totals[2 * v + 1] = f.add(totals[2 * v + 1], pair_products(f, added, ones))
                 largest = f.smax(largest, added)
             over = f.any(f.icmp("sgt", largest, MOST_ADDED))
             back = f.select(over, f.sub(back, 1), back)
             place = f.select(over, back, front)
             front = f.select(over, front, f.add(front, 1))
             goes = f.gep(f["to"], place, plan.entry)
-            for step, v, magnitudes in parts:
-                f.store(magnitudes, f.gep(goes, self._at(kind, step, v)), size)
-            for step, v, which in found:
-                f.store(which, f.gep(goes, self._at(kind, step, v) + self._shuffles(kind)), size)
+            for at, x in parts:
+                f.store(x, f.gep(goes, at), size)
             f.store(f.mul(number, 2 * ENTRY_INPUTS), f.gep(f["list"], place, 8))
             return [front, back, *totals]
 
@@ -155,6 +152,16 @@ class SignsModule(Module):
             f.store(f.add(f.mul(whole, f.splat(away, lanes)), below), f.gep(f["starts"], v * size), size)
         f.store(front, f.gep(f["starts"], plan.vectors * size))
         return f.text()
+
+    def _four(self, f: Function, come: Value) -> Value:
+        """The weights of a step: of each output two neighbouring inputs, and the next two, which come apart."""
+        half = self.lanes // 2
+        one, two = (f.load(vector(self.lanes, I16), f.gep(come, k * self.size // 2), 1) for k in range(2))
+        both = [
+            f.opaque(f.shuffle(one, [n for k in range(half) for n in (first + k, first + k + self.lanes)], two))
+            for first in (0, half)
+        ]
+        return f.bitcast(f.shuffle(both[0], range(2 * self.lanes), both[1]), vector(self.size, I8))
 
     def _straight(self, f: Function, step: int) -> Value:
         """Which bytes of a register of a pixel the lanes of a step want, where no weight is below zero."""
@@ -171,8 +178,13 @@ class SignsModule(Module):
 
     # -- tiles ----------------------------------------------------------------------------------------------
 
-    def _group(self, kind: int, place: Vectors, target: Value, count: Value, zero: Value) -> None:
-        """All pixels of a task by the outputs of a group, one share of the entries after the other."""
+    def _group(
+        self, kind: int, place: Vectors, after: Value, target: Value, count: Value, zero: Value
+    ) -> None:
+        """All pixels of a task by the outputs of a group, one share of the entries after the other.
+
+        ``after`` come the weights of the next group.
+        """
         b, plan = self.b, self.plan
         name, last = f"split{kind}", plan.parts - 1
         if name not in self.functions:
@@ -183,7 +195,8 @@ class SignsModule(Module):
             begin = b.mul(number, plan.share)
             entries = b.smin(b.sub(plan.entries, begin), plan.share)
             weights = b.gep(place.weights, begin, STEPS * self.size)
-            b.call(name, weights, self.split_weights, self.starts, self.list, zero, entries)
+            following = after if final else b.gep(weights, plan.share * STEPS * self.size)
+            b.call(name, weights, following, self.split_weights, self.starts, self.list, zero, entries)
             packed = b.gep(self.packed, begin, 2 * ENTRY_INPUTS)
             self._tiles(kind, place, packed, goes, count, entries, (first, final))
 
