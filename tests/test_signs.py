@@ -85,6 +85,8 @@ def variety():
         problem(((1, 64, 6, 9), "nhwc"), (37, 64, 1, 1), 1, 0, bytes_, "nChw8c"),
         problem(((3, 256, 11, 6), "nhwc"), (32, 256, 1, 1), 1, 0, ("s8", "s8", "bf16"), "nhwc"),
         problem(((1, 40, 7, 7), "nhwc"), (24, 40, 1, 1), 1, 0, ("u8", "s8", "f32"), "nhwc", **zero),
+        problem(((2, 48, 9, 7), "nhwc"), (24, 48, 1, 1), 2, 0, whole),
+        problem(((2, 16, 9, 8), "nhwc"), (24, 16, 1, 1), [3, 1], 0, bytes_, "nhwc"),
         problem(((2, 2048, 5, 5), "nhwc"), (21, 2048, 1, 1), 1, 0, whole),
         problem(((1, 2048, 5, 5), "nhwc"), (5, 2048, 1, 1), 1, 0, bytes_, "nhwc", (Sum(1),)),
     ]
@@ -184,7 +186,8 @@ def test_random_sizes_are_exact():
         kinds = (str(rng.choice(["u8", "s8"])), "s8", str(rng.choice(["s32", "u8", "s8", "f32"])))
         with moved(int(rng.integers(1, 4)), int(rng.integers(0, 3))):
             sizes = (int(n), int(c), int(h), int(w)), (int(k), int(c), 1, 1)
-            made = problem((sizes[0], "nhwc"), sizes[1], 1, 0, kinds)
+            stride = [int(x) for x in rng.integers(1, 3, 2)]
+            made = problem((sizes[0], "nhwc"), sizes[1], stride, 0, kinds)
             assert isinstance(plan_of(made), Signs), made
             check(made, arrays=drawn(made, int(rng.integers(0, 4)), rng))
 

@@ -52,6 +52,7 @@ from relayout.kernels.conv.sides import Side, places_of, side_of
 from relayout.kernels.conv.tile import WORD, lanes_of
 from relayout.kernels.conv.weights import Weights, weights_of
 from relayout.layout.descriptor import MemoryDesc
+from relayout.loops.nest import Loop
 from relayout.records import dataclass
 from relayout.targets.machine import LINE, Machine
 
@@ -84,8 +85,10 @@ class Signs:
     places: tuple[Place, ...]
     pixels: int
     """Of all images."""
-    forth: tuple[int, int]
-    """From pixel to pixel of source and destination."""
+    reads: tuple[Loop, ...]
+    """Where pixels lie in the source, the outermost loop first."""
+    writes: int
+    """From pixel to pixel of the destination."""
     block: int
     """Pixels of a task."""
     chunks: int
@@ -206,8 +209,8 @@ def signs(problem: Problem, machine: Machine, threads: int) -> Iterator[Signs]:
     lanes, source, target = lanes_of(machine), side_of(src), side_of(dst)
     if source is None or target is None or not (source.is_plain and target.is_plain):
         return
-    forth = _forth(g, source, target)
-    if forth is None or places_of(source.channels, g.inputs) != tuple(range(g.inputs)):
+    loops = _loops(g, source, target)
+    if loops is None or places_of(source.channels, g.inputs) != tuple(range(g.inputs)):
         return
     pixels = g.batch * g.pixels
     found = weights_of(weights, g, arithmetic, lanes, grouped)
@@ -220,25 +223,41 @@ def signs(problem: Problem, machine: Machine, threads: int) -> Iterator[Signs]:
         return
     for block, chunks in sorted(_cuts(g, machine, threads, pixels, len(cut[1])), reverse=True):
         yield Signs(
-            *(g, arithmetic, machine, source, target, src.dtype.name, found),
-            *(*cut, pixels, forth, block, chunks, zeros),
+            g,
+            arithmetic,
+            machine,
+            source,
+            target,
+            src.dtype.name,
+            found,
+            *cut,
+            pixels,
+            *loops,
+            block,
+            chunks,
+            zeros,
         )
 
 
-def _forth(g: Geometry, source: Side, target: Side) -> tuple[int, int] | None:
-    """From pixel to pixel, in source and destination, if all of all images are as far from each other."""
+def _loops(g: Geometry, source: Side, target: Side) -> tuple[tuple[Loop, ...], int] | None:
+    """The loops over pixels of a source, and from pixel to pixel of a destination; None where they differ."""
     if len(source.batch) != 1 or len(target.batch) != 1:
         return None
     sizes = (g.batch, *g.target)
     reads = (source.batch[0].stride, *(a * b for a, b in zip(g.strides, source.steps, strict=True)))
-    writes = (target.batch[0].stride, *target.steps)
-    loops = [one for one in zip(sizes, reads, writes, strict=True) if one[0] > 1]
-    if not loops:
-        return 0, 0
-    for (_, read, write), (count, inner, goes) in pairwise(loops):
-        if (read, write) != (count * inner, count * goes):
-            return None
-    return loops[-1][1], loops[-1][2]
+    loops = zip(sizes, reads, (target.batch[0].stride, *target.steps), strict=True)
+    found = [Loop(count, (read, write)) for count, read, write in loops if count > 1]
+    if any(outer.steps[1] != inner.extent * inner.steps[1] for outer, inner in pairwise(found)):
+        return None
+    came: list[Loop] = []
+    for loop in reversed(
+        found
+    ):  # the innermost first: neighbours that go on where the inner one ends are one
+        if came and loop.src == came[0].extent * came[0].src:
+            came[0] = came[0].taking(loop.extent * came[0].extent)
+        else:
+            came.insert(0, loop)
+    return tuple(came), found[-1].steps[1] if found else 0
 
 
 def _cuts(g: Geometry, machine: Machine, threads: int, pixels: int, groups: int) -> set[tuple[int, int]]:

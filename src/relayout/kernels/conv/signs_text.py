@@ -58,9 +58,8 @@ class SignsModule(Module):
         self.starts = b.gep(self.split_weights, plan.share * plan.entry)
         self.list = b.gep(self.starts, (plan.vectors + 1) * self.size)
         self.functions["pack"] = self._pack("pack")
-        source = b.gep(b.gep(b["src"], plan.src.start), pixel, plan.forth[0])
-        target = b.gep(b.gep(b["dst"], plan.dst.start), pixel, plan.forth[1])
-        b.call("pack", source, self.packed, b.sub(last, pixel))
+        target = b.gep(b.gep(b["dst"], plan.dst.start), pixel, plan.writes)
+        b.call("pack", b.gep(b["src"], plan.src.start), self.packed, pixel, last)
         zero = constant(I32, 0)
         if plan.zeros.src:
             zero = b.load(I32, b.gep(self.src_zero, plan.zeros.src_at))
@@ -80,14 +79,18 @@ class SignsModule(Module):
     def _pack(self, name: str) -> str:
         """The text of a function that brings pixels to scratch: eight bytes, and then their complements."""
         plan = self.plan
-        f = Function(name, {"src": PTR, "to": PTR, "count": I64}, plan.machine, "internal", "noinline")
+        arguments = {"src": PTR, "to": PTR, "first": I64, "last": I64}
+        f = Function(name, arguments, plan.machine, "internal", "noinline")
         shift = 0x80 if plan.src_type == "u8" else 0
         flips = sum((shift if k < ENTRY_INPUTS else shift ^ 0xFF) << 8 * k for k in range(2 * ENTRY_INPUTS))
         low, high = (flips >> bits & (1 << 64) - 1 for bits in (0, 64))
         flip = f.insert(f.splat(constant(I64, low), 2), constant(I64, high), 1)
 
         def pixel(number: Value) -> None:
-            came, goes = f.gep(f["src"], number, plan.forth[0]), f.gep(f["to"], number, plan.pixel)
+            came, goes = f["src"], f.gep(f["to"], f.sub(number, f["first"]), plan.pixel)
+            places = digits(f, number, [loop.extent for loop in plan.reads])
+            for loop, place in zip(plan.reads, places, strict=True):
+                came = f.gep(came, place, loop.src)
 
             def eight(k: Value) -> None:
                 x = f.splat(f.load(I64, f.gep(came, k, ENTRY_INPUTS), 1), 2)
@@ -95,7 +98,7 @@ class SignsModule(Module):
 
             f.loop(0, plan.entries, 1, eight)
 
-        f.loop(0, f["count"], 1, pixel)
+        f.loop(f["first"], f["last"], 1, pixel)
         return f.text()
 
     def _split(self, kind: int, name: str) -> str:
@@ -106,7 +109,10 @@ class SignsModule(Module):
         so that they come from memory while tiles multiply: their streams end before a prefetcher finds them.
         """
         plan, group, size, lanes = self.plan, self.plan.kinds[kind], self.size, self.lanes
-        arguments = dict.fromkeys(("from", "after", "to", "starts", "list"), PTR) | {"zero": I32, "count": I64}
+        arguments = dict.fromkeys(("from", "after", "to", "starts", "list"), PTR) | {
+            "zero": I32,
+            "count": I64,
+        }
         f = Function(name, arguments, plan.machine, "internal", "noinline")
         bytes_, words, sums = vector(size, I8), vector(size // 2, I16), vector(lanes, I32)
         ones, ones_of_bytes = constant(words, 1), constant(bytes_, 1)
@@ -154,11 +160,13 @@ class SignsModule(Module):
         return f.text()
 
     def _four(self, f: Function, come: Value) -> Value:
-        """The weights of a step: of each output two neighbouring inputs, and the next two, which come apart."""
+        """The weights of a step: of each output two inputs and the next two, which come apart."""
         half = self.lanes // 2
         one, two = (f.load(vector(self.lanes, I16), f.gep(come, k * self.size // 2), 1) for k in range(2))
         both = [
-            f.opaque(f.shuffle(one, [n for k in range(half) for n in (first + k, first + k + self.lanes)], two))
+            f.opaque(
+                f.shuffle(one, [n for k in range(half) for n in (first + k, first + k + self.lanes)], two)
+            )
             for first in (0, half)
         ]
         return f.bitcast(f.shuffle(both[0], range(2 * self.lanes), both[1]), vector(self.size, I8))
@@ -224,7 +232,7 @@ class SignsModule(Module):
             name = f"tile{kind}_{size}_{ends[0]:d}{ends[1]:d}"
             if name not in self.functions:
                 self.functions[name] = self._tile(kind, size, name, *ends)
-            came, to = b.gep(packed, pixel, plan.pixel), b.gep(goes, pixel, plan.forth[1])
+            came, to = b.gep(packed, pixel, plan.pixel), b.gep(goes, pixel, plan.writes)
             sums = b.gep(self.sums, pixel, plan.sums)
             pointers = [came, self.split_weights, self.starts, self.list, sums, to, *extra]
             self.call(name, pointers, place.channel, to, [entries])
@@ -271,7 +279,7 @@ class SignsModule(Module):
             for x, at in zip(made, kept, strict=True):
                 f.store(x, at, size)
             return f.text()
-        places = tuple(pixel * plan.forth[1] for pixel in range(pixels))
+        places = tuple(pixel * plan.writes for pixel in range(pixels))
         outputs = _Outputs(
             plan.arithmetic, places, group.pieces, channels_of(group.vectors, group.valid, self.lanes)
         )
