@@ -63,11 +63,13 @@ VECTORS = 2  # of outputs in a group
 PIXELS = {1: 8, 2: 4}  # of a tile, by its vectors: sums, weights and what is multiplied fill 16 registers
 LEAST_PIXELS = 4  # that weights are split for
 APART = 512  # rows of scratch so far from each other would share the sets of the L1 cache
-PARTS = (4, 1, 1 / 2)  # of the L2 cache, which pixels of a task fill: to read them from L3 is no slower
+PARTS = (4, 1, 1 / 2)  # of the L2 cache, which pixels of a task fill
 
 ENTRY_CYCLES = 1.7  # of an entry, a pixel and a vector, of which pairs take 2 by the model: 1.6 to 1.76
-SPLIT_CYCLES = 14.0  # to split an entry of a vector of weights
+SPLIT_CYCLES = 12.0  # to split an entry of a vector of weights
 PACKED_CYCLES = 2.0  # to bring eight inputs of a pixel to scratch
+FAR_CYCLES = 2.4  # to do so beyond the L2 cache, besides
+FAR_TILE = 100.0  # until the first pixels of a tile come from there
 
 
 @dataclass(frozen=True)
@@ -277,17 +279,18 @@ def _cuts(g: Geometry, machine: Machine, threads: int, pixels: int, groups: int)
 def cycles(plan: Signs, threads: int, facts: Facts) -> float:
     """About how many cycles it takes on so many threads."""
     entries, tile = plan.entries, 0.0
+    far = plan.block * plan.pixel > plan.machine.l2 * 3 // 4
     for place in plan.places:
         vectors = plan.kinds[place.kind].vectors
         each = PIXELS[vectors]
         whole, rest = divmod(plan.block, each)
         turns = entries * max(ENTRY_CYCLES * each * vectors + facts.turn, 2 * facts.latency)
         last = entries * max(ENTRY_CYCLES * rest * vectors + facts.turn, 2 * facts.latency)
-        call = facts.call + each * vectors * 2 * facts.store * (plan.parts > 1)
+        call = facts.call + each * vectors * 2 * facts.store * (plan.parts > 1) + FAR_TILE * far
         tile += whole * (turns + plan.parts * call) + (rest > 0) * (last + plan.parts * call)
         tile += entries * vectors * SPLIT_CYCLES + plan.block * vectors * facts.store
     came = plan.geometry.outputs * plan.geometry.inputs / facts.far * facts.shown
-    task = plan.block * entries * PACKED_CYCLES + (tile + came) / plan.chunks + facts.task
+    task = plan.block * entries * (PACKED_CYCLES + FAR_CYCLES * far) + (tile + came) / plan.chunks + facts.task
     if threads == 1:  # the last task may be smaller
         return plan.tasks * task * plan.pixels / (plan.blocks * plan.block)
     return (ceil(plan.tasks / threads) + facts.uneven) * task
