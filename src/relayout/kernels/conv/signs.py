@@ -31,8 +31,11 @@ eight inputs are added up at once: 28 and 32 products in a cycle of Zen 3 come o
 **Weights are looked at in each call,** group by group, so that they may be anything: they are split into
 magnitudes and shuffles, eight inputs (an *entry*) after the other. Entries whose products can be added up
 eight at a time come first, and a list says which inputs each one meets, so that a tile has two loops and no
-branches. That is done once for all pixels of a task. Of long sums a share of the entries is split, and
-multiplied by all pixels, before the next one, since tiles read them from the L1 cache.
+branches. That is done once for all pixels of a task.
+
+**Long sums come in shares** of the entries, so that tiles read magnitudes and shuffles from the L1 cache, and
+pixels from the L2 cache: a share of the pixels' bytes is brought to scratch, all groups go over it, and only
+then comes the next one. Sums wait in scratch.
 
 Sizes and strides are bytes unless they count something.
 """
@@ -126,22 +129,6 @@ class Signs:
         return self.geometry.inputs // ENTRY_INPUTS
 
     @property
-    def parts(self) -> int:
-        """Shares of the entries: magnitudes and shuffles of one stay in the L1 cache."""
-        most = self.machine.l1 * 7 // 8 // self.entry
-        return ceil(self.entries / most)
-
-    @property
-    def share(self) -> int:
-        """Entries of such a share; of the last one perhaps fewer."""
-        return ceil(self.entries / self.parts)
-
-    @property
-    def pixel(self) -> int:
-        """From pixel to pixel in scratch."""
-        return _pixel(self.geometry)
-
-    @property
     def vectors(self) -> int:
         """The most of a group."""
         return max(kind.vectors for kind in self.kinds)
@@ -149,21 +136,38 @@ class Signs:
     @property
     def entry(self) -> int:
         """Of magnitudes and shuffles of a group."""
-        return 4 * self.vectors * self.machine.vector
+        return _entry(self.machine, self.vectors)
+
+    @property
+    def share(self) -> int:
+        """Entries that are split at a time, which all groups go over; of the last share perhaps fewer."""
+        return _share(self.geometry, self.machine, self.vectors)
+
+    @property
+    def parts(self) -> int:
+        """Shares of the entries."""
+        return ceil(self.entries / self.share)
+
+    @property
+    def pixel(self) -> int:
+        """From pixel to pixel in scratch."""
+        return _pixel(self.share)
 
     @property
     def sums(self) -> int:
-        """From pixel to pixel of sums that go on with another share of the entries."""
-        return self.vectors * self.machine.vector if self.parts > 1 else 0
+        """Sums of all outputs of a task that go on with the next share of the entries."""
+        groups = ceil(len(self.places) / self.chunks)
+        return self.block * groups * self.vectors * self.machine.vector if self.parts > 1 else 0
 
     @property
     def slot(self) -> int:
         """Scratch of one part of the work.
 
-        Pixels and their sums; a share of the entries, which inputs these meet, and what sums begin with.
+        A share of pixels; their sums; a share of the entries of a group, which inputs these meet, and what
+        sums begin with.
         """
         begin = (self.vectors + 1) * self.machine.vector
-        return self.block * (self.pixel + self.sums) + self.share * (self.entry + 8) + begin + 3 * LINE
+        return self.block * self.pixel + self.sums + self.share * (self.entry + 8) + begin + 3 * LINE
 
     def clears(self, dst: MemoryDesc) -> bool:
         """Whether all padding of a destination is written: zeros behind the last channel."""
@@ -184,9 +188,20 @@ class Signs:
         return ", ".join(words)
 
 
-def _pixel(geometry: Geometry) -> int:
-    """From pixel to pixel in scratch."""
-    size = 2 * geometry.inputs
+def _entry(machine: Machine, vectors: int) -> int:
+    """Bytes of magnitudes and shuffles of an entry."""
+    return 4 * vectors * machine.vector
+
+
+def _share(geometry: Geometry, machine: Machine, vectors: int) -> int:
+    """Entries whose magnitudes and shuffles stay in the L1 cache, in shares of about the same size."""
+    entries = geometry.inputs // ENTRY_INPUTS
+    return ceil(entries / ceil(entries / (machine.l1 * 7 // 8 // _entry(machine, vectors))))
+
+
+def _pixel(share: int) -> int:
+    """From pixel to pixel of scratch that has so many entries of each."""
+    size = 2 * ENTRY_INPUTS * share
     return size + LINE if size % APART == 0 else size
 
 
@@ -223,7 +238,9 @@ def signs(problem: Problem, machine: Machine, threads: int) -> Iterator[Signs]:
     cut = groups_of(g, found, (None, WORD), (target, size), lanes, vectors, False, g.inputs)
     if cut is None:
         return
-    for block, chunks in sorted(_cuts(g, machine, threads, pixels, len(cut[1])), reverse=True):
+    for block, chunks in sorted(
+        _cuts(_pixel(_share(g, machine, vectors)), machine, threads, pixels, len(cut[1])), reverse=True
+    ):
         yield Signs(
             g,
             arithmetic,
@@ -262,12 +279,12 @@ def _loops(g: Geometry, source: Side, target: Side) -> tuple[tuple[Loop, ...], i
     return tuple(came), found[-1].steps[1] if found else 0
 
 
-def _cuts(g: Geometry, machine: Machine, threads: int, pixels: int, groups: int) -> set[tuple[int, int]]:
+def _cuts(size: int, machine: Machine, threads: int, pixels: int, groups: int) -> set[tuple[int, int]]:
     """Pixels of a task, and shares of the groups: all threads get something to do."""
     found = set()
     step = max(PIXELS.values())
     for part in PARTS:
-        most = max(step, int(machine.l2 * part) // _pixel(g) // step * step)
+        most = max(step, int(machine.l2 * part) // size // step * step)
         blocks = ceil(pixels / most)
         block = min(pixels, ceil(ceil(pixels / blocks) / step) * step) if blocks > 1 else pixels
         found.add((block, 1))
@@ -290,7 +307,9 @@ def cycles(plan: Signs, threads: int, facts: Facts) -> float:
         tile += whole * (turns + plan.parts * call) + (rest > 0) * (last + plan.parts * call)
         tile += entries * vectors * SPLIT_CYCLES + plan.block * vectors * facts.store
     came = plan.geometry.outputs * plan.geometry.inputs / facts.far * facts.shown
-    task = plan.block * entries * (PACKED_CYCLES + FAR_CYCLES * far) + (tile + came) / plan.chunks + facts.task
+    task = (
+        plan.block * entries * (PACKED_CYCLES + FAR_CYCLES * far) + (tile + came) / plan.chunks + facts.task
+    )
     if threads == 1:  # the last task may be smaller
         return plan.tasks * task * plan.pixels / (plan.blocks * plan.block)
     return (ceil(plan.tasks / threads) + facts.uneven) * task

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import ceil
 from typing import NamedTuple
 
 from relayout.ir.builder import Function
@@ -15,7 +16,7 @@ from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.epilogue import Epilogue, Writer, channels_of
 from relayout.kernels.conv.module import Module, Vectors
 from relayout.kernels.conv.signs import ENTRY_INPUTS, PIXELS, Signs
-from relayout.kernels.conv.tile import BARRIER, lanes_of
+from relayout.kernels.conv.tile import BARRIER, WORD, lanes_of
 from relayout.targets.machine import LINE
 
 __all__ = ["signs_module"]
@@ -47,39 +48,55 @@ class SignsModule(Module):
         self.plan, self.lanes, self.size = plan, lanes_of(plan.machine), plan.machine.vector
 
     def task(self, task: Value, first: Value) -> None:
-        """Its pixels, and then group by group the weights and all tiles."""
+        """Share by share of the entries its pixels, and then group by group the weights and all tiles."""
         b, plan = self.b, self.plan
         chunk, number = digits(b, task, [plan.chunks, plan.blocks])
         pixel, last = self.block(number, plan.block, plan.pixels)
         aligned = b.mul(b.udiv(b.add(b.ptrtoint(self.scratch), LINE - 1), LINE), LINE)
         self.packed = b.gep(self.scratch, b.sub(aligned, b.ptrtoint(self.scratch)))
-        self.sums = b.gep(self.packed, -(-plan.block * plan.pixel // LINE) * LINE)
-        self.split_weights = b.gep(self.sums, -(-plan.block * plan.sums // LINE) * LINE)
+        self.sums = b.gep(self.packed, ceil(plan.block * plan.pixel / LINE) * LINE)
+        self.split_weights = b.gep(self.sums, plan.sums)
         self.starts = b.gep(self.split_weights, plan.share * plan.entry)
         self.list = b.gep(self.starts, (plan.vectors + 1) * self.size)
         self.functions["pack"] = self._pack("pack")
+        self.source, count = b.gep(b["src"], plan.src.start), b.sub(last, pixel)
         target = b.gep(b.gep(b["dst"], plan.dst.start), pixel, plan.writes)
-        b.call("pack", b.gep(b["src"], plan.src.start), self.packed, pixel, last)
-        zero = constant(I32, 0)
+        self.zero = constant(I32, 0)
         if plan.zeros.src:
-            zero = b.load(I32, b.gep(self.src_zero, plan.zeros.src_at))
+            self.zero = b.load(I32, b.gep(self.src_zero, plan.zeros.src_at))
         total, following = len(plan.places), b.add(chunk, 1)
         begin, stop = (b.udiv(b.mul(one, total), plan.chunks) for one in (chunk, following))
+        channel = self.vectors(begin).channel
 
-        def group(number: Value) -> None:
-            place, more = self.vectors(number), b.add(number, 1)
-            after = self.vectors(b.select(b.icmp("slt", more, stop), more, begin)).weights
-            count = b.sub(last, pixel)
-            self.by_kind(place, lambda kind: self._group(kind, place, after, target, count, zero))
+        def share(number: Value, ends: tuple[bool, bool]) -> None:
+            first = b.mul(number, plan.share)
+            entries = b.smin(b.sub(plan.entries, first), plan.share)
+            came = b.gep(self.source, first, ENTRY_INPUTS)
+            b.call("pack", came, self.packed, pixel, last, entries)
 
-        b.loop(begin, stop, 1, group)
+            def group(number: Value) -> None:
+                place, more = self.vectors(number), b.add(number, 1)
+                after = self.vectors(b.select(b.icmp("slt", more, stop), more, begin)).weights
+                weights, after = (b.gep(at, first, STEPS * self.size) for at in (place.weights, after))
+                sums = b.gep(self.sums, b.sub(place.channel, channel), WORD * plan.block * (plan.sums > 0))
+                here = place._replace(src=sums, weights=weights, dst=b.gep(target, place.dst))
+                self.by_kind(place, lambda kind: self._group(kind, here, after, count, entries, ends))
+
+            b.loop(begin, stop, 1, group)
+
+        parts = plan.parts - 1
+        share(constant(I64, 0), (True, parts == 0))
+        if parts > 1:
+            b.loop(1, parts, 1, lambda number: share(number, (False, False)))
+        if parts:
+            share(constant(I64, parts), (False, True))
 
     # -- operands -------------------------------------------------------------------------------------------
 
     def _pack(self, name: str) -> str:
         """The text of a function that brings pixels to scratch: eight bytes, and then their complements."""
         plan = self.plan
-        arguments = {"src": PTR, "to": PTR, "first": I64, "last": I64}
+        arguments = {"src": PTR, "to": PTR, "first": I64, "last": I64, "entries": I64}
         f = Function(name, arguments, plan.machine, "internal", "noinline")
         shift = 0x80 if plan.src_type == "u8" else 0
         flips = sum((shift if k < ENTRY_INPUTS else shift ^ 0xFF) << 8 * k for k in range(2 * ENTRY_INPUTS))
@@ -96,7 +113,7 @@ class SignsModule(Module):
                 x = f.splat(f.load(I64, f.gep(came, k, ENTRY_INPUTS), 1), 2)
                 f.store(f.xor(x, flip), f.gep(goes, k, 2 * ENTRY_INPUTS), 16)
 
-            f.loop(0, plan.entries, 1, eight)
+            f.loop(0, f["entries"], 1, eight)
 
         f.loop(f["first"], f["last"], 1, pixel)
         return f.text()
@@ -187,55 +204,27 @@ class SignsModule(Module):
     # -- tiles ----------------------------------------------------------------------------------------------
 
     def _group(
-        self, kind: int, place: Vectors, after: Value, target: Value, count: Value, zero: Value
+        self, kind: int, here: Vectors, after: Value, count: Value, entries: Value, ends: tuple[bool, bool]
     ) -> None:
-        """All pixels of a task by the outputs of a group, one share of the entries after the other.
+        """All pixels of a task by a share of the entries of a group: the first one, the last one.
 
-        ``after`` come the weights of the next group.
+        ``here`` has its sums in place of the source; ``after`` come the weights that are split next.
         """
-        b, plan = self.b, self.plan
-        name, last = f"split{kind}", plan.parts - 1
+        b, plan, each = self.b, self.plan, PIXELS[self.plan.kinds[kind].vectors]
+        name = f"split{kind}"
         if name not in self.functions:
             self.functions[name] = self._split(kind, name)
-        goes = b.gep(target, place.dst)
-
-        def share(number: Value, first: bool, final: bool) -> None:
-            begin = b.mul(number, plan.share)
-            entries = b.smin(b.sub(plan.entries, begin), plan.share)
-            weights = b.gep(place.weights, begin, STEPS * self.size)
-            following = after if final else b.gep(weights, plan.share * STEPS * self.size)
-            b.call(name, weights, following, self.split_weights, self.starts, self.list, zero, entries)
-            packed = b.gep(self.packed, begin, 2 * ENTRY_INPUTS)
-            self._tiles(kind, place, packed, goes, count, entries, (first, final))
-
-        share(constant(I64, 0), True, last == 0)
-        if last > 1:
-            b.loop(1, last, 1, lambda number: share(number, False, False))
-        if last:
-            share(constant(I64, last), False, True)
-
-    def _tiles(
-        self,
-        kind: int,
-        place: Vectors,
-        packed: Value,
-        goes: Value,
-        count: Value,
-        entries: Value,
-        ends: tuple[bool, bool],
-    ) -> None:
-        """All pixels of a task by a share of the entries of a group: the first one, the last one."""
-        b, plan, each = self.b, self.plan, PIXELS[self.plan.kinds[kind].vectors]
-        extra = self.of_channel(place.channel)
+        b.call(name, here.weights, after, self.split_weights, self.starts, self.list, self.zero, entries)
+        extra = self.of_channel(here.channel)
 
         def tile(pixel: Value, size: int) -> None:
             name = f"tile{kind}_{size}_{ends[0]:d}{ends[1]:d}"
             if name not in self.functions:
                 self.functions[name] = self._tile(kind, size, name, *ends)
-            came, to = b.gep(packed, pixel, plan.pixel), b.gep(goes, pixel, plan.writes)
-            sums = b.gep(self.sums, pixel, plan.sums)
+            came, to = b.gep(self.packed, pixel, plan.pixel), b.gep(here.dst, pixel, plan.writes)
+            sums = b.gep(here.src, pixel, plan.kinds[kind].vectors * self.size)
             pointers = [came, self.split_weights, self.starts, self.list, sums, to, *extra]
-            self.call(name, pointers, place.channel, to, [entries])
+            self.call(name, pointers, here.channel, to, [entries])
 
         rest = b.urem(count, each)
         whole = b.sub(count, rest)
@@ -258,7 +247,7 @@ class SignsModule(Module):
         ones = f.opaque(constant(vector(size // 2, I16), 1))
         several = range(group.vectors)
         starts = [f.load(sums, f.gep(f["starts"], v * size), size) for v in several] * pixels
-        kept = [f.gep(f["sums"], p * plan.sums + v * size) for p in range(pixels) for v in several]
+        kept = [f.gep(f["sums"], (p * group.vectors + v) * size) for p in range(pixels) for v in several]
         if not first:
             starts = [f.add(x, f.load(sums, at, size)) for x, at in zip(starts, kept, strict=True)]
         fours = f.load(I64, f.gep(f["starts"], plan.vectors * size))
