@@ -145,7 +145,12 @@ LONG_ROWS = [
     ("f32", "u8", "oihw", "OIhw16i16o4i", (48, 128, 3, 2), {"dst_scale": 0.02}),
     ("f32", "s8", "oihw", "OIhw4i16o4i", (16, 704, 3, 5), {}),  # of which a quarter of L2 holds no whole row
 ]
-LONG_RUNS = [
+HALVED = [
+    (source, target, one, two, (4, 48, 20, 14), {"src_scale": 0.5})
+    for source, target in (("f32", "bf16"), ("f32", "f16"), ("bf16", "s8"), ("f64", "f32"))
+    for one, two in (("nchw", "nhwc"), ("nhwc", "nchw"), ("nchw", "nChw16c"))
+]
+LONG_RUNS = HALVED + [
     ("f32", "s8", one, two, dims, given)
     for one, two in (("nchw", "nhwc"), ("nhwc", "nchw"), ("nchw", "nChw16c"), ("nChw16c", "nchw"))
     for dims in ((4, 32, 9, 9), (5, 48, 20, 14), (4, 160, 30, 30))

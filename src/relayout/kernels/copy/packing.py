@@ -48,6 +48,7 @@ STEP_BUFFER_BITS = 8 * (8 << 10)  # of the buffer between the two steps
 LONG_BUFFER_BITS = 8 * (20 << 10)  # of one where rows ask for what follows them
 WHOLE_SHARE = 4  # of the L2 cache that a buffer for whole rows may take, one in so many
 SHARED_BYTES = 1 << 17  # from which on threads may share a reorder
+WIDE = 4  # times as wide as the destination: what is worth a pass through a buffer on any processor
 MANY_PLANES = 16  # that are more streams than a processor sees
 FEW_SHARES = 1.25  # times what equal shares take: so long nobody should wait for the last of them
 CODE = "looped", "unrolled"  # words for how much code there is
@@ -91,7 +92,10 @@ class ConvertedPlan(Plan):
 
 
 def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
-    """Runs that become narrower by so much that it pays to convert long ones (not f32 to bf16)."""
+    """Runs that become narrower by so much that it pays to convert long ones.
+
+    To half of the width that is with AVX2 alone; elsewhere f32 to bf16 gained nothing.
+    """
     avx2 = facts.machine.is_avx2  # where the others were measured
     short = _made(nest, facts, STEP_BUFFER_BITS)
     asking = _made(nest, facts, LONG_BUFFER_BITS, asks=True)
@@ -124,6 +128,8 @@ def _planes(made: ConvertedPlan, facts: Facts) -> float:
     alone = made.nest.bytes >= SHARED_BYTES and waiting(made.shared, made.unit) > FEW_SHARES
     if alone or (planes and facts.streaming):
         return math.inf
+    if facts.streaming and made.nest.read < WIDE * made.nest.write:  # memory's, whatever is done
+        return 2 * PASS_CYCLES
     pays = far and not (planes and made.steps[1].rows.extent < MANY_PLANES)
     return -PASS_CYCLES - UNUSUAL_CYCLES if pays else 0
 
@@ -134,7 +140,7 @@ def _made(
     """The plan whose buffer has so many bits at most, if there is one; ``whole``: and one row of each."""
     inner, outer = runs(nest)
     bits = nest.write
-    wide = nest.conversion is not None and nest.read >= 4 * bits >= 32
+    wide = nest.conversion is not None and bits >= 8 and nest.read >= (2 if whole else WIDE) * bits
     if not wide or inner is None or outer is None or inner is outer or nest.fill or nest.adds:
         return None
     if inner.extent >= LANE_BITS // 8 and not whole:
