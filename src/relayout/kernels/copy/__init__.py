@@ -77,7 +77,8 @@ elements of the source I (columns), and that of the destination O (rows).
     The next columns go elsewhere, but they are read next: a line of the source is used up at once.
 ``converted``
     Short runs that become narrower, f32 ``oihw`` to s8 ``OIhw4i16o4i``: longer ones are converted on their
-    way into a buffer, and transposed from there by another kernel.
+    way into a buffer, and transposed from there by another kernel. With AVX2 also whole rows of the source,
+    however long its runs are, f32 ``nchw`` to s8 ``nhwc``: they are read from end to end.
 ``regrouped``
     Filters packed in pairs or fours of channels, s8 ``oihw`` to ``OIhw4i16o4i``: a few channels of all taps
     lie together on both sides. A shuffle of a register puts them in order, and whole words are transposed.
