@@ -109,6 +109,14 @@ def test_packed_filters_are_taken_apart_and_put_together(problems, kind):
         assert kind not in {plan.kind for plan in candidates(simplified(nest), machine("znver4"))}
         if x86("x86-64-v3")[1]:
             compare(src, dst, cpu=machine("x86-64-v3"), wish=kind)
+            compare(src, dst, cpu=machine("x86-64-v3"), wish=f"{kind}, prefetched")
+
+
+def test_rows_of_large_filters_ask_for_what_follows():
+    for size, asks in ((32, False), (512, True)):
+        (nest,) = moves(*descriptors("bf16", "bf16", "oihw", "OIhw8i16o2i", (size, size, 3, 3)))
+        first = candidates(simplified(nest), machine("x86-64-v3"))[0]
+        assert (first.kind, "prefetched" in first.words) == ("together", asks)
 
 
 @pytest.mark.parametrize("number", range(len(SHORT_PLANES)))
@@ -156,6 +164,14 @@ LONG_RUNS = HALVED + [
     for dims in ((4, 32, 9, 9), (5, 48, 20, 14), (4, 160, 30, 30))
     for given in ({"dst_scale": ([k / 99 for k in range(1, dims[1] + 1)], 1), "dst_zero_point": 3}, {})
 ]
+
+
+def test_what_lies_beside_nothing_is_converted_otherwise():
+    """Elements of which no two neighbour each other in the destination, or all are one in the source."""
+    sides = rl.MemoryDesc((40, 24), "f32", "ab"), rl.MemoryDesc((40, 24), "bf16", strides=(2, 160))
+    compare(*sides, cpu=machine("x86-64-v3") if x86("x86-64-v3")[1] else None)
+    sides = rl.MemoryDesc((40, 24), "f32", strides=(0, 0)), rl.MemoryDesc((40, 24), "s8", "ba")
+    compare(*sides, cpu=machine("x86-64-v3") if x86("x86-64-v3")[1] else None)
 
 
 @pytest.mark.parametrize("number", range(len(LONG_ROWS) + len(LONG_RUNS)))

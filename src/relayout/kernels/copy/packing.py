@@ -147,6 +147,8 @@ def _made(
         return None
     ends = Run((inner,)), Run((outer,))
     line = _in_turn(nest, "dst", bits, LINE_BITS // bits)
+    if whole and not line:  # nothing lies beside anything
+        return None
     if whole:
         apart = max(abs(loop.src) for loop in line) // nest.read  # elements from row to row
         rows = math.prod(loop.extent for loop in line if abs(loop.src) == apart * nest.read)

@@ -17,6 +17,9 @@ Four outputs of four words are turned over, in both lanes of a register, which i
 tap that is left over is picked into the word of its output at once: of nine, the ninth comes from lanes that
 the four before it were loaded from. So nine lines take 80 shuffles and 64 loads, 21 instructions a line where
 a transpose takes 40.
+
+Sixteen rows that are read 36 bytes at a time are more streams than a processor sees, so each asks for what it
+goes on with.
 """
 
 from __future__ import annotations
@@ -31,9 +34,9 @@ from relayout.kernels.copy.base import Place, writes
 from relayout.kernels.copy.cost import INSTRUCTION_CYCLES
 from relayout.kernels.copy.network import Network
 from relayout.kernels.copy.picking import FOUR, LANE, WORD, Picking, PickingPlan, planned
-from relayout.kernels.copy.plan import WORD_BITS, Facts, Plan, costing, runs
+from relayout.kernels.copy.plan import UNUSUAL_CYCLES, WORD_BITS, Facts, Plan, costing, runs
 from relayout.kernels.copy.problem import Move
-from relayout.records import dataclass
+from relayout.records import dataclass, replace
 
 __all__ = ["Together", "TogetherPlan", "plans"]
 
@@ -45,6 +48,14 @@ class TogetherPlan(PickingPlan):
     """Groups of several rows, each of which becomes a word of several lines."""
 
     kind = "together"
+    asks: bool = False
+    """Whether rows ask for what follows: so many are no streams that a processor sees."""
+
+    def choices(self) -> Iterator[str]:
+        """Whether rows ask for what follows."""
+        yield from super().choices()
+        if self.asks:
+            yield "prefetched"
 
     def described(self) -> Iterator[str]:
         """How many of what."""
@@ -92,7 +103,9 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
         return
     lanes = [len(windows) * (3 if single is None else 4) for _, single, windows in made.parts()]
     each = FOUR * sum(lanes) + 3 * made.long.extent  # instructions for half a line of each tap
-    yield from costing(made, facts, INSTRUCTION_CYCLES * 2 * each / made.long.extent)
+    cost, far = INSTRUCTION_CYCLES * 2 * each / made.long.extent, 2 * nest.bytes > facts.machine.l2
+    yield from costing(replace(made, asks=True), facts, cost + UNUSUAL_CYCLES * (not far))
+    yield from costing(made, facts, cost + UNUSUAL_CYCLES * far)
 
 
 @writes(TogetherPlan)
@@ -106,6 +119,9 @@ class Together(Picking):
         b, plan = self.b, self.plan
         net = Network(WORD_BITS, FOUR, 2 * FOUR)
         groups = [[self.moved(place, row, plan.across).src for row in rows] for rows in net.rows]
+        if plan.asks:
+            for row in dict.fromkeys(row for group in groups for row in group):
+                self.prefetch(row)
         done = 0
         for four, single, windows in plan.parts():
             words: list[Value] = []
