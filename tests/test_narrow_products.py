@@ -433,3 +433,11 @@ def test_all_of_it_with_any_number_of_threads_gives_the_same_bits():
                 found.append(check(made, arrays=arrays, threads=threads, kernel=True))
         for other in found[1:]:
             np.testing.assert_array_equal(other, found[0])
+
+
+@compiles
+@pytest.mark.parametrize("rows", [67, 103])
+def test_results_in_rows_of_a_large_prime_number_are_unpacked(rows):
+    """No part of such a row is a whole number of its lines."""
+    src, weights = desc((rows, 64), "ab", "u8"), desc((64, 86), kind="s8")
+    check(Matmul(src, weights, dst=desc((rows, 86), "ba", "s8")), kernel=True)
