@@ -33,6 +33,11 @@ def byte(*dims: int, kind: Any = U8) -> Array:
     return RANDOM.integers(limits.min, limits.max + 1, dims).astype(kind)
 
 
+def narrow(*dims: int) -> Array:
+    """Weights of 7 bits: the runtime saturates sums of two products where a processor has only those."""
+    return byte(*dims, kind=S8) // 2
+
+
 def scale(number: float) -> Array:
     return np.asarray(number, F32)
 
@@ -113,11 +118,11 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], int]] = [
     ("QLinearAveragePool", (*QX, *OUT), {**POOL}, 1),
     ("QLinearAveragePool", (*QX, *OUT), {**POOL, "channels_last": 1}, 1),
     ("QLinearConcat", (*OUT, *QX, *QY), {"axis": 1}, 1),
-    ("QGemm", (byte(3, 4), scale(0.02), zero(9), byte(4, 5, kind=S8), scale(0.03), zero(0, S8)), {}, 1),
+    ("QGemm", (byte(3, 4), scale(0.02), zero(9), narrow(4, 5), scale(0.03), zero(0, S8)), {}, 1),
     (
         "QGemm",
         (
-            *(byte(3, 4), scale(0.02), zero(9), byte(5, 4, kind=S8), scale(0.03), zero(0, S8)),
+            *(byte(3, 4), scale(0.02), zero(9), narrow(5, 4), scale(0.03), zero(0, S8)),
             *(RANDOM.integers(-99, 99, 5).astype(np.int32), scale(0.1), zero(120)),
         ),
         {"transB": 1, "alpha": 0.5},
