@@ -525,3 +525,47 @@ def test_normalizations_are_written_down_as_they_are_taken_apart(
             [(node.name, str(node.target), str(node.args), facts(node)) for node in module.graph.nodes]
         )
     assert found[0] == found[1]
+
+
+PLAIN: dict[str, Callable[..., Any]] = {
+    "activations": lambda x: F.silu(F.gelu(torch.relu(x))) + F.hardswish(torch.sigmoid(x)),
+    "gates": lambda x: F.hardsigmoid(x) * F.relu6(torch.tanh(x)),
+    "repeated": lambda x: x * x.mean(-1, keepdim=True) + x[:1],
+    "numbers": lambda x: torch.add(x * 2, x, alpha=3) + 1,
+    "complex": lambda x: torch.view_as_real(x * 1j),
+    "mixed": lambda x: x + x.double() * x.to(torch.int32),
+    "layers": lambda x: F.layer_norm(x, x.shape[-1:]) + F.layer_norm(x, x.shape[1:], torch.ones(x.shape[1:])),
+    "written": lambda x: (x + 1).relu_().mul_(x).add_(x),
+}
+
+
+@pytest.mark.parametrize(
+    ("dims", "format"),
+    [
+        ((2, 3, 4, 5), torch.contiguous_format),
+        ((2, 3, 4, 5), torch.channels_last),
+        ((2, 8, 1, 1), torch.channels_last),
+        ((1, 1, 5, 1), torch.contiguous_format),
+        ((0, 3, 2, 2), torch.contiguous_format),
+    ],
+)
+@pytest.mark.parametrize("name", PLAIN)
+def test_what_is_as_its_arguments_are_is_what_pytorch_says(
+    graphs: list[Any], monkeypatch: pytest.MonkeyPatch, name: str, dims: tuple[int, ...], format: Any
+) -> None:
+    x, found = torch.randn(dims).to(memory_format=format), []
+    for direct in (True, False):
+        if not direct:
+            monkeypatch.setattr(recording.Recorder, "_alike", lambda *_: None)
+        graphs.clear()
+        with torch.inference_mode():
+            made, wanted = ran(PLAIN[name], x), PLAIN[name](x.clone())
+        torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-4)
+        found.append((made.stride(), made.dtype))
+        found.append(
+            [
+                [(node.name, str(node.target), str(node.args), facts(node)) for node in module.graph.nodes]
+                for module, _ in graphs
+            ]
+        )
+    assert found[:2] == found[2:]

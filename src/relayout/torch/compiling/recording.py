@@ -139,6 +139,8 @@ class Recorder(TorchDispatchMode):
             args, kwargs = map_aggregate((args, kwargs), self._faked)
         made = self._view(func, args, kwargs)
         if made is None:
+            made = self._alike(func, args, kwargs)
+        if made is None:
             made = self._mode.__torch_dispatch__(func, types, args, kwargs)
         node = self._graph.create_node("call_function", func, *nodes, name=func.overloadpacket.__name__)
         if type(made) is FakeTensor:
@@ -175,6 +177,33 @@ class Recorder(TorchDispatchMode):
         if isinstance(made, torch.Tensor):
             return FakeTensor(self._mode, made, CPU)
         return [FakeTensor(self._mode, one, CPU) for one in made]
+
+    def _alike(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What an operator returns whose result is as its arguments are; None: that is not so plain.
+
+        Those are activations and sums, of which a network has one for each convolution, and normalisations of
+        layers. Dynamo has asked PyTorch for each of them already, and found its arguments right.
+        """
+        if func in ALIKE:
+            several = _tensors((args, kwargs))
+        elif func is _aten.native_layer_norm.default:
+            several = [args[0]]
+        else:
+            return None
+        x = several[0]
+        dims, steps = x.shape, x.stride()
+        if x.dtype is not torch.float32 or steps != _row_major(dims) or not x.numel():
+            return None
+        if any(isinstance(one, complex) for one in (*args, *kwargs.values())):
+            return None
+        if any((one.shape, one.stride(), one.dtype) != (dims, steps, x.dtype) for one in several[1:]):
+            return None
+        made = self._fake(dims, steps, x.dtype)
+        if func in ALIKE:
+            return made
+        axes = len(args[1])
+        shorter = (*dims[: len(dims) - axes], *(1,) * axes)
+        return made, *(self._fake(shorter, _row_major(shorter), x.dtype) for _ in range(2))
 
     def _normalized(self, args: Any, kwargs: Any) -> Any:
         """What a batch normalisation by kept statistics returns; None: it is another one.
@@ -342,6 +371,12 @@ class Recorder(TorchDispatchMode):
 
 
 _aten = torch.ops.aten
+ALIKE: Final = frozenset({
+    _aten.relu.default, _aten.gelu.default, _aten.silu.default, _aten.sigmoid.default, _aten.tanh.default,
+    _aten.hardswish.default, _aten.hardsigmoid.default, _aten.hardtanh.default,
+    _aten.add.Tensor, _aten.mul.Tensor,
+})  # fmt: skip
+"""Operators on elements: what they make of contiguous tensors of the same sizes is contiguous, too."""
 FILLED: Final[Mapping[Any, int | str]] = {
     _aten.new_zeros.default: "0", _aten.new_ones.default: "1", _aten.new_full.default: 2,
     _aten.new_empty.default: "0", _aten.zeros_like.default: "0", _aten.ones_like.default: "1",
