@@ -197,7 +197,8 @@ def test_weights_are_converted_in_whole_runs(cpu, last, long):
     (made,) = some.lowered(found, machine=machine)
     assert [step.kind for step in made.steps] == ["rows", last]
     assert made.steps[0].rows.extent >= 144
-    assert made.long is long and not made.asks
+    assert made.long is long
+    assert not made.asks
     assert made.between <= (4 * machine.l2 if long else packing.STEP_BUFFER_BITS)
     assert "at a time" in str(made)
 
