@@ -52,10 +52,9 @@ from relayout.forking import locked
 from relayout.graph.plain import MAGIC, Reading, Writing
 from relayout.graph.run import Compiled, Run
 from relayout.jit.cache import digest
-from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives import plain
 from relayout.primitives.custom import Custom
-from relayout.primitives.lent import Moved, loan
+from relayout.primitives.lent import Moved, loan, told
 from relayout.primitives.packing import Packing
 from relayout.primitives.plain import Functions
 from relayout.primitives.runner import Run as Steps
@@ -310,7 +309,9 @@ def _moved(written: Any) -> Moved:
     array, at, src, dst = written
     if type(array) is not int or type(at) is not int:
         raise LayoutError("what is moved lies nowhere")
-    return Moved(array, at, MemoryDesc(src), MemoryDesc(dst))
+    if type(src) is not str or type(dst) is not str:
+        raise LayoutError("what is moved has no descriptors")
+    return Moved(array, at, told(src), told(dst))
 
 
 def _lent(several: Iterable[Moved], packing: Packing) -> list[Bytes]:

@@ -22,6 +22,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from relayout.layout.descriptor import MemoryDesc
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["WORTH", "Array", "Loan", "Moved", "lent", "loan"]
+__all__ = ["WORTH", "Array", "Loan", "Moved", "lent", "loan", "told"]
 
 WORTH: Final = 1 << 20
 """Bytes from which on a constant stays where it lies; smaller ones lie side by side in large pages."""
@@ -57,6 +58,18 @@ class Moved(NamedTuple):
     """Where in it the tensor begins, in bytes."""
     src: MemoryDesc
     dst: MemoryDesc
+
+
+@lru_cache(maxsize=256)
+def told(text: str) -> MemoryDesc:
+    """The descriptor that a text tells; a network's layers repeat a few of them.
+
+    Raises
+    ------
+    LayoutError
+        The text is no descriptor.
+    """
+    return MemoryDesc(text)
 
 
 class Loan:
@@ -92,7 +105,7 @@ class Loan:
     def moved(self, given: Tensor, dst: MemoryDesc) -> Moved | None:
         """How a tensor of this memory is moved; None: it is of other memory, or there are no words for it."""
         found = self.place(as_bytes(given.buffer))
-        if found is None or MemoryDesc(str(given.desc)) != given.desc or MemoryDesc(str(dst)) != dst:
+        if found is None or told(str(given.desc)) != given.desc or told(str(dst)) != dst:
             return None
         return Moved(*found, given.desc, dst)
 
