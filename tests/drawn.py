@@ -324,7 +324,8 @@ def _of_gates(kind: Any, gates: int, d: Draw) -> Any:
 
 
 def _matmul(d: Draw) -> Primitive:
-    kind, (m, k, n) = d.one(*REALS, "u8", "s8"), (d.size(40) for _ in range(3))
+    kind, (m, n) = d.one(*REALS, "u8", "s8"), (d.size(40) for _ in range(2))
+    k = d.one(8, 16, 24, d.size(40))
     real = kind not in ("u8", "s8")
     weights = MemoryDesc((k, n), kind if real else "s8", d.one("ab", "ba", rl.any))
     return p.Matmul(

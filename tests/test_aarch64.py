@@ -102,7 +102,7 @@ def run_elsewhere(draft, machine, folder, seed, slack):
     expected = draft.operation.definition(arrays)
     for name, (outer, kept, target) in targets.items():
         target.buffer[:] = np.frombuffer(held[name], np.uint8)
-        compare(draft.said, draft.descs[name], expected[name], kept, outer, target, slack)
+        compare(draft, draft.descs[name], expected[name], kept, outer, target, slack)
 
 
 @pytest.mark.parametrize("cpu", ["neoverse-v1", "cortex-a72"])

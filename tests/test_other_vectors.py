@@ -17,16 +17,18 @@ DRAWN = 40
 """How many primitives are drawn."""
 
 
-def check_all(begin):
-    """Check primitives of :mod:`drawn` in a process that begins so."""
+def check_all(begin, wide):
+    """Check primitives of :mod:`drawn` in a process that begins so, with vectors of so many bytes."""
     script = f"""
         {begin}
         import sys
         from random import Random
         from drawn import drawn
         from elementwise import check
+        from relayout.targets.machine import host
         from test_any_primitive import ROUNDED
 
+        assert host().vector == {wide}
         for k in range({DRAWN}):
             made = drawn(Random(f"{Random().getrandbits(32)} {{k}}"))
             print(repr(made), file=sys.stderr)
@@ -40,9 +42,9 @@ def check_all(begin):
 
 @pytest.mark.skipif(machine_code() and host().vector > 32, reason="this host has such registers")
 def test_64_bytes_in_halves():
-    check_all("import halves; halves.widen()")
+    check_all("import halves; halves.widen()", 64)
 
 
 def test_16_bytes(monkeypatch):
     monkeypatch.setenv("RELAYOUT_CPU", "x86-64-v2")
-    check_all("")
+    check_all("", 16)

@@ -289,7 +289,7 @@ def load(key: str) -> bytes | None:
         return None
     try:
         found = os.fstat(file)
-        if not ours(found) or not stat.S_ISREG(found.st_mode):
+        if not ours(found) or not stat.S_ISREG(found.st_mode) or found.st_size > LIMIT:
             return None
         data, used = _whole(file, found.st_size), found.st_mtime
     except OSError:

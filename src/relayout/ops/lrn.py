@@ -12,6 +12,7 @@ divided by the number of places of a window. So it is in oneDNN; ONNX has window
 from __future__ import annotations
 
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,6 +33,13 @@ class LRN(Operation):
     """A local response normalisation."""
 
     kind = "lrn"
+    usual: ClassVar = {
+        "algorithm": "across_channels",
+        "size": 5,
+        "alpha": 9.999999747378752e-05,
+        "beta": 0.75,
+        "k": 1.0,
+    }
     algorithm: str
     size: int
     alpha: float

@@ -87,6 +87,9 @@ class Operation:
     """
 
     kind: ClassVar[str] = ""
+    usual: ClassVar[Mapping[str, Any]] = {"epsilon": 9.999999747378752e-06, "padding": (0, 0), "dilation": 1}
+    """What goes without saying, besides the defaults of fields: the value of an attribute, or of all of its
+    elements. Primitives have these defaults; 1e-5 is rounded to f32."""
     inputs: tuple[Spec, ...]
     outputs: tuple[Spec, ...]
     post_ops: tuple[PostOp, ...] = field(default=(), kw_only=True)
@@ -142,14 +145,18 @@ class Operation:
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """The attributes that have no default, or another value."""
-        usual = {one.name: one.default for one in fields(self)}
-        return {name: value for name, value in self.attributes.items() if value != usual[name]}
+        """The attributes that do not go without saying."""
+        usual = {one.name: one.default for one in fields(self)} | {**self.usual}
+        return {name: value for name, value in self.attributes.items() if not _is(value, usual[name])}
 
     def __str__(self) -> str:
         given = [*map(str, self.inputs), *(f"{name} {value}" for name, value in self.attributes.items())]
         made = f"{', '.join(map(str, self.outputs))} = {self.kind}({', '.join(given)})"
         return ", ".join([made, *map(str, self.post_ops)])
+
+
+def _is(value: Any, usual: Any) -> bool:
+    return bool(value == usual) or (isinstance(value, tuple) and all(one == usual for one in value))
 
 
 def settled(

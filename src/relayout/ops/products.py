@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -121,6 +121,7 @@ class SumOfProducts(Operation):
 class Filtering(Operation):
     """Filters that move over images: convolutions, their transposes, and gradients of both."""
 
+    usual: ClassVar = {**Operation.usual, "strides": 1}
     strides: tuple[int, ...]
     dilation: tuple[int, ...]
     padding: tuple[tuple[int, int], ...]

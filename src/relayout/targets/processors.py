@@ -22,7 +22,7 @@ MOST: Final = 256
 """Threads of a region, the calling one among them."""
 
 PAGE: Final = 4096
-"""Bytes that Linux gives of a file about the system at a time."""
+"""Bytes that Linux gives at a time of a file about the system; fewer are its end."""
 
 
 def count(threads: int | None = None) -> int:
@@ -117,8 +117,10 @@ def caches() -> tuple[int, int, int]:
 
 
 def _text(path: str) -> str:
-    file = os.open(path, os.O_RDONLY)  # a quarter of the time of open() and its objects
+    file, found = os.open(path, os.O_RDONLY), b""  # a quarter of the time of open() and its objects
     try:
-        return os.read(file, PAGE).decode()  # the system's answers are shorter
+        while len(more := os.read(file, PAGE)) == PAGE:  # paths of control groups alone may take a page
+            found += more
+        return (found + more).decode()
     finally:
         os.close(file)
