@@ -156,11 +156,8 @@ class Buffers:
     """Buffers in one piece of memory, bytes of ones between them."""
 
     def __init__(self, contents: Mapping[str, bytes]) -> None:
-        self.places, self.sizes, memory = (
-            {},
-            {name: len(data) for name, data in contents.items()},
-            bytearray(),
-        )
+        self.places, memory = {}, bytearray()
+        self.sizes = {name: len(data) for name, data in contents.items()}
         for name, data in contents.items():
             memory += EDGE * LINE
             self.places[name] = len(memory)

@@ -179,7 +179,7 @@ def _stamp(imported: int, parts: Sequence[str] = PARTS) -> bytes | None:
     """What changes when any source file does; None where only reading them tells."""
     if os.name != "posix":  # elsewhere ctime is when a file was made
         return None
-    facts: list[int] = []  # one flat list: a process has nothing else to do before its first kernel
+    facts: list[int] = []  # one flat list: thousands of tuples would set off the garbage collector
     try:
         names = _files(parts)
         for name in names:
@@ -187,7 +187,7 @@ def _stamp(imported: int, parts: Sequence[str] = PARTS) -> bytes | None:
             facts += (file.st_mtime_ns, file.st_ctime_ns, file.st_size, file.st_ino, file.st_dev)
     except OSError:
         return None
-    if max(*facts[::5], *facts[1::5]) > imported - SETTLED:
+    if max(*facts[::5], *facts[1::5]) > imported - SETTLED:  # as `young` of each
         return None
     return digest(repr((names, facts)).encode())
 

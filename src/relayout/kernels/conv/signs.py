@@ -64,11 +64,11 @@ __all__ = ["ENTRY_INPUTS", "Signs", "cycles", "signs"]
 ENTRY_INPUTS = 8  # of an entry: two steps of four
 VECTORS = 2  # of outputs in a group
 PIXELS = {1: 8, 2: 4}  # of a tile, by its vectors: sums, weights and what is multiplied fill 16 registers
-LEAST_PIXELS = 4  # that weights are split for
+LEAST_PIXELS = 4  # of a product; for fewer pixels it does not pay to split weights
 APART = 512  # rows of scratch so far from each other would share the sets of the L1 cache
 PARTS = (4, 1, 1 / 2)  # of the L2 cache, which pixels of a task fill
 
-ENTRY_CYCLES = 1.7  # of an entry, a pixel and a vector, of which pairs take 2 by the model: 1.6 to 1.76
+ENTRY_CYCLES = 1.7  # an entry for a pixel and a vector: 1.6 to 1.76 measured; the model gives pairs 2
 SPLIT_CYCLES = 12.0  # to split an entry of a vector of weights
 PACKED_CYCLES = 2.0  # to bring eight inputs of a pixel to scratch
 FAR_CYCLES = 2.4  # to do so beyond the L2 cache, besides
@@ -269,9 +269,7 @@ def _loops(g: Geometry, source: Side, target: Side) -> tuple[tuple[Loop, ...], i
     if any(outer.steps[1] != inner.extent * inner.steps[1] for outer, inner in pairwise(found)):
         return None
     came: list[Loop] = []
-    for loop in reversed(
-        found
-    ):  # the innermost first: neighbours that go on where the inner one ends are one
+    for loop in reversed(found):  # from the innermost on: what goes on where that ends is one loop with it
         if came and loop.src == came[0].extent * came[0].src:
             came[0] = came[0].taking(loop.extent * came[0].extent)
         else:

@@ -21,9 +21,9 @@ from relayout.targets.machine import LINE
 
 __all__ = ["signs_module"]
 
-STEPS = 2  # of an entry, four inputs each
-MOST_ADDED = 256  # magnitudes that meet in 16 bits, so that no sum of their products leaves them
 FOUR = 4  # inputs of a step
+STEPS = ENTRY_INPUTS // FOUR  # of an entry
+MOST_ADDED = 256  # magnitudes that meet in 16 bits, so that no sum of their products leaves them
 
 
 class _Outputs(NamedTuple):
@@ -69,15 +69,15 @@ class SignsModule(Module):
         channel = self.vectors(begin).channel
 
         def share(number: Value, ends: tuple[bool, bool]) -> None:
-            first = b.mul(number, plan.share)
-            entries = b.smin(b.sub(plan.entries, first), plan.share)
-            came = b.gep(self.source, first, ENTRY_INPUTS)
+            entry = b.mul(number, plan.share)
+            entries = b.smin(b.sub(plan.entries, entry), plan.share)
+            came = b.gep(self.source, entry, ENTRY_INPUTS)
             b.call("pack", came, self.packed, pixel, last, entries)
 
             def group(number: Value) -> None:
                 place, more = self.vectors(number), b.add(number, 1)
                 after = self.vectors(b.select(b.icmp("slt", more, stop), more, begin)).weights
-                weights, after = (b.gep(at, first, STEPS * self.size) for at in (place.weights, after))
+                weights, after = (b.gep(at, entry, STEPS * self.size) for at in (place.weights, after))
                 sums = b.gep(self.sums, b.sub(place.channel, channel), WORD * plan.block * (plan.sums > 0))
                 here = place._replace(src=sums, weights=weights, dst=b.gep(target, place.dst))
                 self.by_kind(place, lambda kind: self._group(kind, here, after, count, entries, ends))
@@ -177,7 +177,10 @@ class SignsModule(Module):
         return f.text()
 
     def _four(self, f: Function, come: Value) -> Value:
-        """The weights of a step: of each output two inputs and the next two, which come apart."""
+        """The weights of a step: of each output two inputs and the next two, which come apart.
+
+        They are opaque so that LLVM takes ``vpunpck`` and ``vinserti128``, where it would take ``vpermq``.
+        """
         half = self.lanes // 2
         one, two = (f.load(vector(self.lanes, I16), f.gep(come, k * self.size // 2), 1) for k in range(2))
         both = [

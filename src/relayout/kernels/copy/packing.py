@@ -1,9 +1,9 @@
-"""Weights that change their type while they are packed: ``converted``.
+"""What becomes narrower and changes its format, in two steps with a buffer between them: ``converted``.
 
 Nine taps of a filter are a short run. A transpose that takes such runs one by one converts nine values at a
 time, each run with operands of its own; but the taps of all inputs of an output follow each other, and they
-have one scale. So this is done in two steps, with a buffer in the L1 cache between them that holds values
-of the narrower type::
+have one scale. So values are converted in one step and moved in the other, with a buffer in the L1 cache between
+them that holds values of the narrower type::
 
     f32 oihw      16 x 144 floats   -> converted, whole vectors ->   16 x 144 bytes
     the buffer    16 x 144 bytes    -> transposed              ->    s8 OIhw4i16o4i, whole lines
@@ -102,7 +102,7 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     long = _made(nest, facts, 8 * facts.machine.l2 // WHOLE_SHARE, whole=True) if avx2 else None
     offered: list[tuple[ConvertedPlan | None, float]]
     if long is not None and short is None:
-        offered = [(replace(long, long=True), _planes(long, facts))]
+        offered = [(replace(long, long=True), _more_of_planes(long, facts))]
     elif long is not None and short is not None and long.between > short.between:
         offered = [(replace(long, long=True), 0), (asking, UNUSUAL_CYCLES), (short, 2 * UNUSUAL_CYCLES)]
     else:
@@ -117,7 +117,7 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
             yield from costing(longest, facts, cost + UNUSUAL_CYCLES)
 
 
-def _planes(made: ConvertedPlan, facts: Facts) -> float:
+def _more_of_planes(made: ConvertedPlan, facts: Facts) -> float:
     """How much more it costs to convert runs that are long anyway; infinite: it is not worth trying.
 
     Sixteen planes side by side are many streams for a processor, and rows are read better from end to end
