@@ -2,8 +2,8 @@
 
 Nine taps of a filter are a short run. A transpose that takes such runs one by one converts nine values at a
 time, each run with operands of its own; but the taps of all inputs of an output follow each other, and they
-have one scale. So values are converted in one step and moved in the other, with a buffer in the L1 cache between
-them that holds values of the narrower type::
+have one scale. So values are converted in one step and moved in the other, with a buffer in the L1 cache
+between them that holds values of the narrower type::
 
     f32 oihw      16 x 144 floats   -> converted, whole vectors ->   16 x 144 bytes
     the buffer    16 x 144 bytes    -> transposed              ->    s8 OIhw4i16o4i, whole lines
