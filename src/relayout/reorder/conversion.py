@@ -183,6 +183,7 @@ class Conversion:
         with Usual():
             self._take(self.attributes.taking_part(self.src.dtype, self.dst.dtype))
 
+    @locked
     def _take(self, part: Attributes) -> None:
         """Take the native engine, if it takes these attributes of the formula."""
         from relayout.reorder.choice import chosen
