@@ -473,6 +473,11 @@ class TestCount:
                 sys.maxsize,
             ),
             ("0::/a\nnonsense", {"a/cpu.max": "400000 100000"}, 4),
+            (
+                "\n".join([f"{k}:other{k}:/{'long' * 200}" for k in range(12)] + ["0::/a"]),
+                {"a/cpu.max": "1 1"},
+                1,
+            ),
             (None, {}, sys.maxsize),
         ],
     )
