@@ -514,3 +514,12 @@ def test_without_llvmlite_there_is_one_warning():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[('RuntimeWarning', True)]\n"
+
+
+def test_a_huge_file_in_place_of_an_entry_is_not_read(monkeypatch, tmp_path):
+    monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path))
+    cache.save("entry", b"code")
+    assert cache.load("entry") == b"code"
+    with open(tmp_path / "entry", "r+b") as file:
+        file.truncate(1 << 40)  # holes take no room
+    assert cache.load("entry") is None
