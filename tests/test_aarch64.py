@@ -14,7 +14,7 @@ from elementwise import compare, framed, laid_out, values
 from relayout import MemoryDesc
 from relayout.kernels.conv.module import ENTRY
 from test_amx_products import modules_of, tiles
-from test_any_primitive import ROUNDED
+from test_any_primitive import slack_of
 from test_products import judge, machines, problem, products, random_values, tolerance
 
 DRAWN = 40
@@ -114,7 +114,5 @@ def test_any_primitive_computes_what_its_definition_says(cpu, tmp_path):
     made = foreign.drafts(cpu, aarch64.TRIPLE, seeds)
     for k, draft in enumerate(made):
         if draft is not None:
-            run_elsewhere(
-                draft, machine, tmp_path, k, ROUNDED.get(draft.operation.kind.replace(" ", "_"), 0.0)
-            )
+            run_elsewhere(draft, machine, tmp_path, k, slack_of(draft.operation.kind))
     assert sum(draft is not None for draft in made) > DRAWN // 2

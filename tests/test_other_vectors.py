@@ -26,13 +26,13 @@ def check_all(begin, wide):
         from drawn import drawn
         from elementwise import check
         from relayout.targets.machine import host
-        from test_any_primitive import ROUNDED
+        from test_any_primitive import slack_of
 
         assert host().vector == {wide}
         for k in range({DRAWN}):
             made = drawn(Random(f"{Random().getrandbits(32)} {{k}}"))
             print(repr(made), file=sys.stderr)
-            check(made, k, slack=ROUNDED.get(made.kind.replace(" ", "_"), 0.0))
+            check(made, k, slack=slack_of(made.kind))
             print(made.implementation)
     """
     lines = output_of(script).splitlines()

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit", "packed", "rows_of"]
 
-NEUTRAL = np.zeros(1, np.float32)
-LINES_AND_MISSING = 5  # numbers that only steps in f64 have
-LINE = "line"  # in place of the name of an attribute: what all of them make of bytes
+LINE, MIDDLE = "line", "middle"  # in place of the name of an attribute: what all of them make of bytes
 LARGEST_DIVISOR = {"f32": 2.0**100, "f64": 2.0**1000}
 """By the type of the arithmetic: whose reciprocals are neither lost nor subnormal."""
 
@@ -36,17 +34,15 @@ LARGEST_DIVISOR = {"f32": 2.0**100, "f64": 2.0**1000}
 @locked
 def rows_of(tables: Sequence[Table]) -> tuple[Row, ...]:
     """Where a kernel with these tables looks for values."""
-    from relayout.ir.conversions import LEARNT, RECIPROCALS
+    from relayout.ir.conversions import LINES, MIDDLES, MISSING, RECIPROCALS
     from relayout.kernels.copy.problem import LANES
 
     rows: list[Row] = []
     for table in tables:
-        if table.name in LEARNT:
-            number = LEARNT.index(table.name)
-            rows.append((LINE, number, table.offset, table.end, table.entries + LANES))
-            continue
-        bound = RECIPROCALS.index(table.name) if table.name in RECIPROCALS else PLAIN
-        name = table.name if bound == PLAIN else "dst_scale"
+        name, bound = table.name, PLAIN
+        for instead, several in ((LINE, (*LINES, MISSING)), (MIDDLE, (MIDDLES,)), ("dst_scale", RECIPROCALS)):
+            if table.name in several:
+                name, bound = instead, several.index(table.name)
         rows.append((name, bound, table.offset, table.end, table.entries + LANES))
     return tuple(rows)
 
@@ -54,7 +50,7 @@ def rows_of(tables: Sequence[Table]) -> tuple[Row, ...]:
 def fit(rows: Sequence[Row], attributes: Attributes, src: DType, dst: DType) -> bool:
     """Whether kernels can take these values: what they multiply by the reciprocals of must have some."""
     divisor = attributes.dst_scale
-    if divisor is None or all(bound == PLAIN or name == LINE for name, bound, *_ in rows):
+    if divisor is None or all(bound == PLAIN or name in (LINE, MIDDLE) for name, bound, *_ in rows):
         return True
     size, most = (
         np.abs(divisor.values.astype(np.float64)),
@@ -71,8 +67,8 @@ def packed(rows: Sequence[Row], attributes: Attributes, src: DType, dst: DType) 
     found: list[NDArray[np.float32]] = []
     for name, bound, begin, end, count in rows:
         entries = block[begin:end].view(arithmetic.numpy)[:count]
-        if name == LINE:
-            found = found or _learnt(attributes, src, dst, scales)
+        if name in (LINE, MIDDLE):
+            found = found or _learnt(name, attributes, src, dst, scales)
             block[begin:end].view(np.float32)[:count] = np.resize(found[bound], count)
             continue
         values = np.float64(attributes.beta) if name == "beta" else getattr(attributes, name).values
@@ -90,17 +86,18 @@ def _types(attributes: Attributes, src: DType, dst: DType) -> tuple[DType, DType
     return arithmetic_types(src, dst, accumulate=attributes.reads_destination, shifted=attributes.is_shifted)
 
 
-def _learnt(attributes: Attributes, src: DType, dst: DType, scales: DType) -> list[NDArray[np.float32]]:
-    """The lines on which bytes lie, whether one is missing, and whether results are in middles."""
+def _learnt(
+    name: str, attributes: Attributes, src: DType, dst: DType, scales: DType
+) -> list[NDArray[np.float32]]:
+    """The lines on which bytes lie, and whether one is missing; or whether results are in middles."""
     steps = {}
-    for name in ("src_zero_point", "src_scale", "src_shift", "dst_scale", "dst_zero_point"):
-        one = getattr(attributes, name)
+    for step in ("src_zero_point", "src_scale", "src_shift", "dst_scale", "dst_zero_point"):
+        one = getattr(attributes, step)
         if one is not None:
-            steps[name] = convert(one.values, scales) if name.endswith("scale") else one.values
-    if attributes.is_shifted:
-        return [*lines(src, dst, **steps), NEUTRAL]
-    given = {name: convert(values, "f32") for name, values in steps.items()}
-    return [*[NEUTRAL] * LINES_AND_MISSING, middles(src, **given)]
+            steps[step] = convert(one.values, scales) if step.endswith("scale") else one.values
+    if name == LINE:
+        return lines(src, dst, **steps)
+    return [middles(src, **{step: convert(values, "f32") for step, values in steps.items()})]
 
 
 def _reciprocals(

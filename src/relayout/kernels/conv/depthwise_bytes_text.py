@@ -17,19 +17,18 @@ pixel, it is one pixel at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from relayout.dtypes import dtype
 from relayout.ir.builder import Function
 from relayout.ir.dots import dot
 from relayout.ir.types import I8, I32, PTR, Value, constant, vector
 from relayout.ir.vectors import Piece, join, load_pieces, store_pieces
-from relayout.kernels.conv.arithmetic import QUADS, Arithmetic
+from relayout.kernels.conv.arithmetic import QUADS
 from relayout.kernels.conv.depthwise import Kind
 from relayout.kernels.conv.depthwise_bytes import FOUR, LANES, DepthwiseBytes, quads
 from relayout.kernels.conv.depthwise_text import BARRIER, DepthwiseModule, DepthwiseTile
 from relayout.kernels.conv.dot import declared
-from relayout.kernels.conv.epilogue import Epilogue, Writer
+from relayout.kernels.conv.epilogue import Epilogue, Outputs, Writer
 from relayout.kernels.conv.geometry import Span
 from relayout.kernels.conv.module import Vectors
 from relayout.kernels.conv.tile import COUNTS
@@ -133,15 +132,6 @@ def _prepared(plan: DepthwiseBytes, kind: Kind, name: str) -> str:
 # -- tiles --------------------------------------------------------------------------------------------------
 
 
-class _Group(NamedTuple):
-    """Some pixels side by side as one vector: what an epilogue asks of a tile."""
-
-    arithmetic: Arithmetic
-    dst: tuple[int, ...]
-    pieces: tuple[tuple[Piece, ...], ...]
-    channels: tuple[tuple[int, ...], ...]
-
-
 class _Tile(DepthwiseTile):
     """Writes one tile; its arguments are those of the other kind."""
 
@@ -213,7 +203,7 @@ class _Tile(DepthwiseTile):
         total = sum(piece.lanes for piece in pieces)
         if total == count * self.lanes and all(one.offset == one.lane * size for one in pieces):
             pieces = (Piece(0, total, 0),)
-        group = _Group(self.bytes.arithmetic, (self.dst[first],), (pieces,), (self.kind.channels * count,))
+        group = Outputs(self.bytes.arithmetic, (self.dst[first],), (pieces,), (self.kind.channels * count,))
         x = Writer(group, self.bytes, self.epilogue, count * self.lanes)(b, join(b, sums), 0, 0)
         store_pieces(b, x, b.gep(b["dst"], self.dst[first]), pieces)
 

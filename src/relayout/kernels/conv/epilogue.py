@@ -202,6 +202,15 @@ class Vectors(Protocol):
         """The channel of each lane, counted from the first of its vector; -1: padding."""
 
 
+class Outputs(NamedTuple):
+    """That, and nothing else."""
+
+    arithmetic: Arithmetic
+    dst: tuple[int, ...]
+    pieces: tuple[tuple[Piece, ...], ...]
+    channels: tuple[tuple[int, ...], ...]
+
+
 class Setting(Protocol):
     """What an epilogue asks of a plan."""
 

@@ -18,7 +18,7 @@ from relayout.kernels.conv.arithmetic import FLOATS, Arithmetic, Zeros
 from relayout.kernels.conv.cost import FACTS
 from relayout.kernels.conv.direct import Block, Cut, Direct, Group, Packing, Place
 from relayout.kernels.conv.geometry import Geometry, few_borders, is_spread, lane_patterns, rows_have_taps
-from relayout.kernels.conv.sides import Side, pieces_at, places_of, side_of
+from relayout.kernels.conv.sides import Side, distance, pieces_at, places_of, side_of
 from relayout.kernels.conv.tile import WORD, lanes_of
 from relayout.kernels.conv.weights import Weights, in_steps, weights_of
 from relayout.layout.descriptor import MemoryDesc
@@ -430,7 +430,7 @@ def _results(
     row, starts = ceil(outputs / lanes), weights.vectors
     begins, forms = _stores(target, groups * outputs, outputs, lanes)
     several = _Kinds(target[1])
-    even = groups == 1 and _even(begins) and _even(starts) and forms.count(forms[0]) >= row - 1
+    even = groups == 1 and distance(begins) and distance(starts) and forms.count(forms[0]) >= row - 1
     alike = (row - 1) // vectors if even else 0
     if alike:  # all groups of vectors but the last are of one kind
         ends = alike * vectors
@@ -455,12 +455,6 @@ def _results(
                 return None
             several.places.append(Place(kind, 0, start, begin, g * outputs + first * lanes))
     return several.found
-
-
-def _even(places: tuple[int, ...]) -> bool:
-    """Whether each place is as far from the one before as all others are."""
-    step = places[1] - places[0] if len(places) > 1 else 0
-    return step != 0 and places == tuple(range(places[0], places[0] + len(places) * step, step))
 
 
 class _Kinds:

@@ -19,7 +19,7 @@ from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.digits import digit_sum
 from relayout.layout.layout import Digit
 
-__all__ = ["LEAST", "Side", "digits_of", "offset_code", "pieces_at", "places_of", "side_of"]
+__all__ = ["LEAST", "Side", "digits_of", "distance", "offset_code", "pieces_at", "places_of", "side_of"]
 
 LEAST = 4  # lanes that must lie together to be loaded or stored as a vector
 
@@ -84,6 +84,18 @@ def places_of(digits: tuple[Digit, ...], count: int) -> tuple[int, ...]:
     (0, 4, 100, 104, 200)
     """
     return tuple(digit_sum(digits, np.arange(count)).tolist())
+
+
+def distance(places: Sequence[int]) -> int | None:
+    """How far each place is from the one before, 0 for one place alone; None where that varies.
+
+    >>> distance((4, 12, 20)), distance((4,)), distance((4, 12, 16))
+    (8, 0, None)
+    """
+    step = places[1] - places[0] if len(places) > 1 else 0
+    if not step:
+        return 0 if len(set(places)) == 1 else None
+    return step if tuple(places) == tuple(range(places[0], places[0] + len(places) * step, step)) else None
 
 
 def offset_code(b: Builder, index: Value, digits: Sequence[Digit]) -> Operand:

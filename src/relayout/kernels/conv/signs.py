@@ -55,7 +55,7 @@ from relayout.kernels.conv.sides import Side, places_of, side_of
 from relayout.kernels.conv.tile import WORD, lanes_of
 from relayout.kernels.conv.weights import Weights, weights_of
 from relayout.layout.descriptor import MemoryDesc
-from relayout.loops.nest import Loop
+from relayout.loops.nest import Loop, joined
 from relayout.records import dataclass
 from relayout.targets.machine import LINE, Machine
 
@@ -268,13 +268,7 @@ def _loops(g: Geometry, source: Side, target: Side) -> tuple[tuple[Loop, ...], i
     found = [Loop(count, (read, write)) for count, read, write in loops if count > 1]
     if any(outer.steps[1] != inner.extent * inner.steps[1] for outer, inner in pairwise(found)):
         return None
-    came: list[Loop] = []
-    for loop in reversed(found):  # from the innermost on: what goes on where that ends is one loop with it
-        if came and loop.src == came[0].extent * came[0].src:
-            came[0] = came[0].taking(loop.extent * came[0].extent)
-        else:
-            came.insert(0, loop)
-    return tuple(came), found[-1].steps[1] if found else 0
+    return joined(found), found[-1].steps[1] if found else 0
 
 
 def _cuts(size: int, machine: Machine, threads: int, pixels: int, groups: int) -> set[tuple[int, int]]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from math import ceil
-from typing import NamedTuple
 
 from relayout.ir.builder import Function
 from relayout.ir.dots import byte_products, pair_products
 from relayout.ir.kernel import digits
 from relayout.ir.types import I8, I16, I32, I64, PTR, Value, constant, vector
-from relayout.ir.vectors import Piece, picked_in_lanes
-from relayout.kernels.conv.arithmetic import Arithmetic
-from relayout.kernels.conv.epilogue import Epilogue, Writer, channels_of
+from relayout.ir.vectors import picked_in_lanes
+from relayout.kernels.conv.epilogue import Epilogue, Outputs, Writer, channels_of
 from relayout.kernels.conv.module import Module, Vectors
 from relayout.kernels.conv.signs import ENTRY_INPUTS, PIXELS, Signs
 from relayout.kernels.conv.tile import BARRIER, WORD, lanes_of
@@ -24,15 +22,6 @@ __all__ = ["signs_module"]
 FOUR = 4  # inputs of a step
 STEPS = ENTRY_INPUTS // FOUR  # of an entry
 MOST_ADDED = 256  # magnitudes that meet in 16 bits, so that no sum of their products leaves them
-
-
-class _Outputs(NamedTuple):
-    """The outputs of a tile, as an epilogue asks for them."""
-
-    arithmetic: Arithmetic
-    dst: tuple[int, ...]
-    pieces: tuple[tuple[Piece, ...], ...]
-    channels: tuple[tuple[int, ...], ...]
 
 
 def signs_module(plan: Signs, epilogue: Epilogue) -> str:
@@ -272,7 +261,7 @@ class SignsModule(Module):
                 f.store(x, at, size)
             return f.text()
         places = tuple(pixel * plan.writes for pixel in range(pixels))
-        outputs = _Outputs(
+        outputs = Outputs(
             plan.arithmetic, places, group.pieces, channels_of(group.vectors, group.valid, self.lanes)
         )
         writer = Writer(outputs, plan, self.epilogue)

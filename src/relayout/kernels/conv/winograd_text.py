@@ -6,19 +6,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, product
 from math import ceil
-from typing import NamedTuple
 
 from relayout.dtypes import dtype as as_dtype
 from relayout.ir.builder import Function, Operand
 from relayout.ir.conversions import to_f32
 from relayout.ir.kernel import digits
 from relayout.ir.types import FLOAT, I8, I16, I32, I64, PTR, Value, constant, integer, vector
-from relayout.ir.vectors import Piece
-from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.direct import Group
-from relayout.kernels.conv.epilogue import Epilogue, Writer, channels_of
+from relayout.kernels.conv.epilogue import Epilogue, Outputs, Writer, channels_of
 from relayout.kernels.conv.module import Module, Vectors
-from relayout.kernels.conv.sides import offset_code
+from relayout.kernels.conv.sides import distance, offset_code
 from relayout.kernels.conv.tile import Tile, lanes_of, tile_function
 from relayout.kernels.conv.winograd import FILTERS, OUT, STEPS, Span, Winograd, blocks_of
 from relayout.loops.nest import Loop
@@ -28,15 +25,6 @@ __all__ = ["winograd_module"]
 
 TAPS = 3
 LATER = 16  # bytes of the weights to come that a turn of a tile prefetches: three tiles a matrix get all
-
-
-class _Outputs(NamedTuple):
-    """The outputs of a tile, as an epilogue asks for them."""
-
-    arithmetic: Arithmetic
-    dst: tuple[int, ...]
-    pieces: tuple[tuple[Piece, ...], ...]
-    channels: tuple[tuple[int, ...], ...]
 
 
 class _Stored:
@@ -119,12 +107,6 @@ def _both_ways(n: _Numbers, transform: Transform, columns: Sequence[Sequence[Val
     """Rows of what a transform makes of columns, and then of the rows that these are."""
     made = [transform(n, column) for column in columns]
     return [transform(n, row) for row in zip(*made, strict=True)]
-
-
-def _even(places: Sequence[int]) -> bool:
-    """Whether the first place is 0, and each is as far from the one before as all others are."""
-    step = places[-1] // max(1, len(places) - 1)
-    return tuple(places) == tuple(k * step for k, _ in enumerate(places))
 
 
 class WinogradModule(Module):
@@ -308,7 +290,7 @@ class WinogradModule(Module):
         a network, and were no faster for it.
         """
         plan, group = self.plan, self.plan.kinds[kind]
-        in_loops = plan.machine.is_avx2 and _even(group.weights)
+        apart = distance(group.weights) if plan.machine.is_avx2 else None  # None: all in one piece
         f = Function(name, {"from": PTR, "to": PTR}, plan.machine, "internal", "noinline")
         size, each, numbers = plan.machine.vector, self._step, _Numbers(f, self.domain.is_real)
         tall = STEPS * each  # bytes of some steps
@@ -331,7 +313,7 @@ class WinogradModule(Module):
         def one(number: Value, at: Operand, goes_to: Operand) -> None:
             """Some channels of a vector of outputs."""
             come = f.gep(f["from"], f.add(f.mul(number, each), at))
-            if in_loops:
+            if apart is not None:
                 f.loop(0, TAPS, 1, partial(column_of_taps, come))
             else:
                 for k, place in enumerate(places):
@@ -353,8 +335,7 @@ class WinogradModule(Module):
             f.loop(0, STEPS, 1, step)
 
         def some(number: Value) -> None:
-            if in_loops:
-                apart = group.weights[-1] // max(1, group.vectors - 1)
+            if apart is not None:
                 f.loop(0, group.vectors, 1, lambda v: one(number, f.mul(v, apart), f.mul(v, size)))
             else:
                 for v, at in enumerate(group.weights):
@@ -476,7 +457,7 @@ class WinogradModule(Module):
         size, numbers = plan.machine.vector, _Numbers(f, self.domain.is_real)
         sums = vector(self.lanes, FLOAT if self.domain.is_real else I32)
         doubled = self.how.DOUBLED and not self.domain.is_real
-        outputs = _Outputs(
+        outputs = Outputs(
             plan.arithmetic, places, group.pieces, channels_of(group.vectors, group.valid, self.lanes)
         )
         writer = Writer(outputs, plan, self.epilogue)

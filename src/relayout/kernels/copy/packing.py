@@ -102,9 +102,9 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     long = _made(nest, facts, 8 * facts.machine.l2 // WHOLE_SHARE, whole=True) if avx2 else None
     offered: list[tuple[ConvertedPlan | None, float]]
     if long is not None and short is None:
-        offered = [(replace(long, long=True), _more_of_planes(long, facts))]
+        offered = [(long, _more_of_planes(long, facts))]
     elif long is not None and short is not None and long.between > short.between:
-        offered = [(replace(long, long=True), 0), (asking, UNUSUAL_CYCLES), (short, 2 * UNUSUAL_CYCLES)]
+        offered = [(long, 0), (asking, UNUSUAL_CYCLES), (short, 2 * UNUSUAL_CYCLES)]
     else:
         offered = [(short, UNUSUAL_CYCLES * avx2), (asking, UNUSUAL_CYCLES * (not avx2))]
     for made, more in offered:
@@ -175,7 +175,7 @@ def _made(
     follows = steps[0].rows.extent * nest.read
     if asks and not (steps[0].kind == "rows" and any(loop.src == follows for loop in around)):
         return None
-    return ConvertedPlan(nest, *ends, around, shared_of(around), steps=steps, asks=asks)
+    return ConvertedPlan(nest, *ends, around, shared_of(around), steps=steps, asks=asks, long=whole)
 
 
 def _in_turn(nest: Move, side: str, bits: int, most: int, box: Sequence[Loop] = ()) -> list[Loop]:
