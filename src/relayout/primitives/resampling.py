@@ -144,13 +144,13 @@ class Resampling(Primitive):
 @locked
 def _resampled(made: Resampling, dst: MemoryDesc, functions: tuple[Function, ...]) -> Program | None:
     """A resampling to a destination, with functions behind it."""
+    from relayout.kernels.reduce import nearest
     from relayout.primitives.banded import banded, in_two_steps, picked, rows_of_resampling
     from relayout.targets.machine import host
 
     rows = rows_of_resampling(made.algorithm, made.src.dims[2:], dst.dims[2:])
-    moved = None if functions else picked(made.src, dst, rows)
-    if moved is not None:
-        return moved
+    if not functions and nearest.moves(made.src, dst, rows):  # bands do, too: products would quieten NaN
+        return picked(made.src, dst, rows) or banded(made.src, dst, rows)
     matrices = made.src.dtype.is_float or host().is_avx2  # of bytes, bands are used elsewhere
     between = made.algorithm == "linear" or (matrices and _are_between(made.algorithm))
     program = in_two_steps(made.src, dst, rows, functions) if between else None

@@ -42,7 +42,7 @@ from relayout.loops.nest import Nest
 from relayout.records import dataclass
 from relayout.targets.machine import Machine
 
-__all__ = ["ENTRY", "Nearest", "module", "planned", "suits"]
+__all__ = ["ENTRY", "Nearest", "module", "moves", "planned", "suits"]
 
 ENTRY = "nearest"
 LINES, STEPS = "lines", "steps"  # the names of tables
@@ -95,6 +95,15 @@ class _Row(NamedTuple):
     lines: tuple[_Line, ...]
 
 
+def moves(
+    src: MemoryDesc, dst: MemoryDesc, rows: Sequence[Sequence[Sequence[tuple[int, float]]]]
+) -> bool:
+    """Whether every element of the destination is one of the source, bit for bit."""
+    return src.dtype is dst.dtype and all(
+        len(row) == 1 and row[0][1] == 1 for several in rows for row in several
+    )
+
+
 def planned(
     src: MemoryDesc, dst: MemoryDesc, rows: Sequence[Sequence[Sequence[tuple[int, float]]]]
 ) -> Nearest | None:
@@ -108,8 +117,7 @@ def planned(
     >>> planned(image, larger, [twice, twice]).places
     ((0,), (0, 0, 1, 1), (0, 0, 1, 1))
     """
-    picks = all(len(row) == 1 and row[0][1] == 1 for several in rows for row in several)
-    found = last_axes((src, dst), len(rows)) if picks and src.dtype is dst.dtype else None
+    found = last_axes((src, dst), len(rows)) if moves(src, dst, rows) else None
     if found is None:
         return None
     steps, blocks = found
