@@ -6,6 +6,7 @@ import gc
 import json
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from relayout.runtime import collection
 from strategies import tried
 
 cache.SETTLED = 0  # the environment of a fresh machine was installed a second ago, and then nothing is kept
+cache.unchanged = lru_cache(cache.unchanged)  # nobody edits the package meanwhile: 2 ms for each kernel
 
 settings.register_profile("relayout", max_examples=tried(100), deadline=None)  # time is no reason to fail
 settings.load_profile("relayout")
