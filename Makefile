@@ -10,9 +10,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-# How many of its random cases each property tries: new ones every time. 1: all, and all combinations of
-# parameters (tests/covering.py); 20: for a night.
-THOROUGH ?= 0.4
+# How many of its random cases each property tries: new ones every time. 1: all, all combinations of parameters
+# and all cases of slow tests, which take turns otherwise (tests/covering.py); 20: for a night.
+THOROUGH ?= 0.3
 
 .PHONY: run test lint bench docs clean help
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from covering import turn
 from relayout.jit import cache
 from relayout.runtime import collection
-from strategies import tried
+from strategies import THOROUGH, tried
 
 cache.SETTLED = 0  # the environment of a fresh machine was installed a second ago, and then nothing is kept
 cache.unchanged = lru_cache(cache.unchanged)  # nobody edits the package meanwhile: 2 ms for each kernel
@@ -35,6 +37,35 @@ def load_vectors(name: str) -> Any:
         if path.exists():
             return json.loads(path.read_text())
     pytest.skip(f"facts {name}.json are not at hand")
+
+
+def pytest_configure() -> None:
+    """Workers are started later and inherit what is set now."""
+    turn()
+
+
+def pytest_report_header() -> str | None:
+    """Which cases take their turn, where not all do."""
+    return None if THOROUGH >= 1 else f"the same cases: RELAYOUT_TURN={turn()}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of tests marked with ``turns(n)`` every n-th case stays, others each time; see :mod:`covering`."""
+    if THOROUGH >= 1:
+        return
+    seen: Counter[str] = Counter()
+    kept, left = [], []
+    for item in items:
+        mark = item.get_closest_marker("turns")
+        if mark is not None:
+            name = item.nodeid.partition("[")[0]
+            number, seen[name] = seen[name], seen[name] + 1
+            if number % mark.args[0] != turn() % mark.args[0]:
+                left.append(item)
+                continue
+        kept.append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left)
 
 
 def pytest_collection_finish() -> None:

@@ -14,13 +14,15 @@ of them. All combinations are tried where all random cases are: ``make test THOR
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from itertools import combinations, product
+from random import randrange
 from typing import Any, TypeVar
 
 from strategies import THOROUGH
 
-__all__ = ["covering", "share"]
+__all__ = ["covering", "share", "turn"]
 
 T = TypeVar("T")
 
@@ -66,3 +68,11 @@ def _gained(left: dict[Any, None], case: dict[int, int], place: int, at: int, st
 def share(things: Sequence[T], number: int, of: int = 2, thorough: bool = THOROUGH >= 1) -> Sequence[T]:
     """Every other one of some things, or every third: ``number``, another one in each case, says which."""
     return things if thorough else things[number % of :: of]
+
+
+def turn() -> int:
+    """A number that is another one each time that tests are run, and the same in all processes that run them.
+
+    ``RELAYOUT_TURN`` is set by the first process that asks, or by whoever wants the same cases again.
+    """
+    return int(os.environ.setdefault("RELAYOUT_TURN", str(randrange(100))))

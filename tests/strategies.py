@@ -21,7 +21,7 @@ The second half is the definition, as slow and as plain as possible: the places 
 (``padding_places``), each computed from nothing but the digits. The tests compare the library with these.
 
 ``@examples(50)`` sets how many cases a property tries; ``RELAYOUT_THOROUGH=20 pytest tests`` tries twenty
-times as many, and ``make test`` two fifths, other ones each time. Combinations of parameters are chosen by
+times as many, and ``make test`` three tenths, other ones each time. Combinations of parameters are chosen by
 ``covering.py``.
 """
 

@@ -105,6 +105,7 @@ def run_elsewhere(draft, machine, folder, seed, slack):
         compare(draft, draft.descs[name], expected[name], kept, outer, target, slack)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("cpu", ["neoverse-v1", "cortex-a72"])
 def test_any_primitive_computes_what_its_definition_says(cpu, tmp_path):
     """Those of :mod:`drawn`: all kinds of kernels, with and without narrow products."""

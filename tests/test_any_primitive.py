@@ -29,6 +29,7 @@ def slack_of(kind):
     return ROUNDED.get(kind.replace(" ", "_"), 0.0)
 
 
+@pytest.mark.turns(2)
 @examples(30)
 @pytest.mark.parametrize("kind", [*sorted(KINDS), "pooling", "resampling"])
 @given(seed=st.integers(0, 1 << 32))

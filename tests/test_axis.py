@@ -78,6 +78,7 @@ def test_taps_are_those_whose_places_are_elements(size: int) -> None:
             assert len(both) == max(0, axis.shared)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("size", SIZES)
 def test_kernels_find_the_same(size: int) -> None:
     b = Evaluated()

@@ -186,6 +186,7 @@ def test_bits_do_not_depend_on_the_threads_that_are_planned_for(text, each):
     assert found[0] == found[1]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("text", ["nhwc", "nChw16c"])
 @pytest.mark.parametrize(("channels", "groups", "kernel"), [(128, 1, 1), (64, 1, 3), (256, 16, 3), (3, 1, 7)])
 def test_all_plans_give_the_same_bits(text, channels, groups, kernel):

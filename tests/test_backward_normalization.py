@@ -161,6 +161,7 @@ class TestRows:
         made = GroupNormalizationBackward(forward, diff_dst=diff_dst, diff_src=diff_src)
         check(made, arrays=arrays(made))
 
+    @pytest.mark.turns(2)
     @pytest.mark.parametrize("format", FORMATS)
     def test_formats(self, format):
         tried = [*enumerate(((1, 1), (32, 8), (32, 32), (40, 4), (160, 4)))]
@@ -213,6 +214,7 @@ class TestResponses:
         check(forward)
         check(LRNBackward(forward, diff_dst=diff_dst, diff_src=dst))
 
+    @pytest.mark.turns(2)
     @pytest.mark.parametrize("format", FORMATS)
     @pytest.mark.parametrize("algorithm", ["across_channels", "within_channel"])
     def test_formats(self, format, algorithm):

@@ -143,6 +143,7 @@ def test_machine_code_is_the_definition(both: Any) -> None:
     check(forward, arrays=arrays(forward))
 
 
+@pytest.mark.turns(2)
 @runs_code
 @pytest.mark.parametrize(
     ("cell", "parts", "shares"),
@@ -161,6 +162,7 @@ def test_no_schedule_changes_a_result(
     check(forward, arrays=arrays(forward))
 
 
+@pytest.mark.turns(2)
 @runs_code
 @pytest.mark.parametrize(
     ("cell", "sizes"), [*zip(sorted(GATES), cycle(((3, 1, 70, 272), (9, 40, 33, 80))), strict=False)]

@@ -115,6 +115,7 @@ def joint(graph: Graph) -> Graph:
     return backward(graph, "loss", [*(v.name for v in graph.inputs), *names])
 
 
+@pytest.mark.turns(2)
 @runs_code
 @pytest.mark.parametrize(("name", "units"), [*zip(CASES, cycle((5, 16, 33)), strict=False)])
 def test_kernels_give_what_definitions_give(name: str, units: int) -> None:

@@ -48,6 +48,7 @@ class TestBinary:
         dst, one, two = descs
         check(Binary(algorithm, one, two, dst, scales=(0.5, -2) if scaled else (1, 1), post_ops=after))
 
+    @pytest.mark.turns(2)
     @pytest.mark.parametrize("format", FORMATS)
     def test_a_value_for_each_channel_image_row_or_all(self, format):
         for k, channels in enumerate((3, 17, 80)):

@@ -98,6 +98,7 @@ def test_what_fits_the_caches_is_not_tried_around_them():
         assert tried == ({False, True} if streaming else {False})
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("types", [("f32", "f32"), ("s8", "s8"), ("f32", "s8"), ("u8", "f32")])
 @pytest.mark.parametrize(
     "sides", [("nchw", "nhwc"), ("nhwc", "nChw16c"), ("nChw8c", "nchw"), ("nhwc", "nchw")]

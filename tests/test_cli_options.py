@@ -94,6 +94,7 @@ def test_a_json_file_that_cannot_be_written_is_refused_at_once(tmp_path):
 
 
 class TestPipes:
+    @pytest.mark.turns(2)
     @pytest.mark.parametrize(
         "line",
         [

@@ -47,6 +47,7 @@ class TestAnyLayouts:
         with mock.patch("relayout.jit.support.supported", return_value=False):
             check(Concat(srcs, axis, dst), seed)
 
+    @pytest.mark.turns(2)
     @pytest.mark.parametrize("format", FORMATS)
     @pytest.mark.parametrize("sizes", [(32, 17), (17, 15), (3, 100, 1), (1, 31, 32)])
     def test_formats(self, format, sizes):

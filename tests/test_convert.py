@@ -201,6 +201,7 @@ def test_all_values_of_up_to_8_bits(src: str) -> None:
         check(list(range(1 << WIDTH[src])), src, dst)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("dst", NAMES)
 @pytest.mark.parametrize("src", ["f16", "bf16", "s16"])
 def test_all_values_of_16_bits(src: str, dst: str) -> None:

@@ -141,6 +141,7 @@ FORMS = (
 )
 
 
+@pytest.mark.turns(2)
 @compiles
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("groups", [1, 5, 20])

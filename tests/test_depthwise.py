@@ -192,6 +192,7 @@ def test_weights_of_taps_outside_count(value, per):
             check(made, arrays={"weights": weights}, kernel=True)
 
 
+@pytest.mark.turns(2)
 @compiles
 @pytest.mark.parametrize("cpu", HERE)
 def test_every_schedule_gives_the_same_bits(cpu):

@@ -92,6 +92,7 @@ def check(path, name, before):
         assert np.array_equal(files.read(path).numpy(), found)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the writer is a forked child")
 @pytest.mark.parametrize("how", ["killed", "interrupted"])
 def test_stopped_at_each_step(tmp_path, how):

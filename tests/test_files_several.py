@@ -224,6 +224,7 @@ class TestConvertArrays:
         with pytest.raises(rl.LayoutError, match="can hold one array only"):
             files.convert_arrays(several, tmp_path / "o.npy", names=["*"])
 
+    @pytest.mark.turns(2)
     @pytest.mark.parametrize("suffix", SEVERAL)
     def test_memory_stays_bounded(self, tmp_path, suffix):
         """Two arrays of 96 MiB, one converted and one copied."""

@@ -218,6 +218,7 @@ FIRST_CALLS = {
 }
 
 
+@pytest.mark.turns(2)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.parametrize("name", FIRST_CALLS)
 def test_children_forked_during_a_first_call(tmp_path, name):

@@ -69,6 +69,7 @@ def test_every_algorithm_is_tried():
     assert {function.algorithm for function in BOUNDS} == set(ALGORITHMS)
 
 
+@pytest.mark.turns(2)
 @runs_code
 @pytest.mark.parametrize("cpu", CPUS)
 def test_code_against_definition_over_the_whole_range(cpu):

@@ -120,6 +120,7 @@ GRAPHS: dict[str, Graph] = {
 }
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_no_family_runs_by_definition(name: str) -> None:
     agrees(GRAPHS[name])

@@ -68,6 +68,7 @@ def lossy(dtype: np.dtype[Any], spec: tuple[Any, ...]) -> Graph:
     return Graph(tuple(values), ("loss",), nodes, constants)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("name", "dtype"), covering(SPECS, ["bf16", "f16"], strength=1))
 def test_kernels_compute_gradients_of_16_bits(dtype: str, name: str) -> None:
     graph, wide = (lossy(TYPES[one], SPECS[name]) for one in (dtype, "f32"))

@@ -192,6 +192,7 @@ def moves(number):
     return [problem(number, (dtype, dtype)) for dtype in (*MOVED[:2], MOVED[2 + number % 2])]
 
 
+@pytest.mark.turns(2)
 @EACH_SHAPE
 def test_moves_in_shapes_of_networks(number):
     *usual, other = moves(number)
@@ -255,6 +256,7 @@ def conversions(number):
             yield src, dst, given
 
 
+@pytest.mark.turns(2)
 @EACH_SHAPE
 def test_conversions_in_shapes_of_networks(number):
     some = [*conversions(number)]
@@ -280,6 +282,7 @@ def test_pictures(one, two, given):
         compare(rl.MemoryDesc(dims, "u8", one), rl.MemoryDesc(dims, dtype, two), given=given)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("cpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 @EACH_SHAPE
 def test_other_processors(cpu, number):
@@ -298,6 +301,7 @@ def test_other_processors(cpu, number):
         )
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("cpu", "triple"),
     [("neoverse-n1", "aarch64-unknown-linux-gnu"), ("znver4", "x86_64-unknown-linux-gnu")],

@@ -78,6 +78,7 @@ def descriptors(source, target, one, two, dims):
     return rl.MemoryDesc(dims, source, one), rl.MemoryDesc(dims, target, two)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("number", range(len(PROBLEMS)))
 def test_they_write_what_the_definition_says(number):
     *problem, given = PROBLEMS[number]
@@ -174,6 +175,7 @@ def test_what_lies_beside_nothing_is_converted_otherwise():
     compare(*sides, cpu=machine("x86-64-v3") if x86("x86-64-v3")[1] else None)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("number", range(len(LONG_ROWS) + len(LONG_RUNS)))
 def test_rows_are_converted_from_end_to_end(number):
     *problem, given = [*LONG_ROWS, *LONG_RUNS][number]

@@ -34,6 +34,7 @@ def avx2(monkeypatch: Any) -> None:
     monkeypatch.setattr(machine_, "host", lambda: machine_.machine("x86-64-v3"))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", TOLERANCE)
 @pytest.mark.parametrize(("format", "channels"), [("nchw", 3), ("nhwc", 1), ("nhwc", 3), ("NCHW4", 8)])
 def test_results_are_the_definitions(kind: str, format: str, channels: int) -> None:

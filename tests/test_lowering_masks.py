@@ -76,6 +76,7 @@ REPEATED = ((3, 17), (3, 1), (), (17,), (1, 1))
 """Dims of the second operand; each operator has every other one of them."""
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("operator", "kind", "first"), [(*both, k % 2) for k, both in enumerate(BINARY)])
 def test_two_operands(operator, kind, first):
     """Several nodes of one graph, each with operands of its own."""
@@ -175,6 +176,7 @@ def test_elements_by_index(kind):
         )
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", ["i8", "i4", "u1", "f", "d"])
 @pytest.mark.parametrize(("reverse", "exclusive"), [(0, 0), (1, 0), (0, 1), (1, 1)])
 def test_running_sums(kind, reverse, exclusive):

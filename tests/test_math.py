@@ -187,6 +187,7 @@ def expected(name):
         return Expected(CASES[name].definition(doubles(sweep())), least=CASES[name].least)
 
 
+@pytest.mark.turns(2)
 @runs_code
 @pytest.mark.parametrize("cpu", CPUS)
 def test_errors_over_the_whole_range(cpu):
@@ -195,6 +196,7 @@ def test_errors_over_the_whole_range(cpu):
         expected(name).assert_close(sweep(), kernels(name, sweep()), case.bound, f"{name} on {cpu}")
 
 
+@pytest.mark.turns(2)
 @runs_code
 @pytest.mark.parametrize("count", values.COUNTS)
 def test_every_length_gives_the_same_bits(count):

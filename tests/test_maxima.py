@@ -77,6 +77,7 @@ def test_maxima_are_the_definitions(made: Pooling, seed: int, strange: float) ->
     agrees(made, seed, strange)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("cpu", ["host", "x86-64-v3"])
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("kind", ["bf16", "u8", "f32"])

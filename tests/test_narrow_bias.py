@@ -36,6 +36,7 @@ def made(kind: str, dtype: str, of: str, post_ops: object = ()) -> Primitive:
 KINDS = ("convolution", "deconvolution", "inner product", "matrix product")
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("dtype", "of"), [("bf16", "bf16"), ("f16", "f16"), ("bf16", "f32"), ("f16", "bf16")]

@@ -26,6 +26,7 @@ dots = pytest.mark.skipif(not DOTS, reason="this processor has no instructions f
 COUNT = 25  # configurations of one test
 
 
+@pytest.mark.turns(2)
 @compiles
 @pytest.mark.parametrize("first", range(0, tried(200), COUNT))
 def test_bytes_are_exact(first):

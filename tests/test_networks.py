@@ -65,6 +65,7 @@ def scores(parameters, architecture, x, classes):
     return x @ parameters("fc.weight", (classes, x.shape[1])).T + parameters("fc.bias", (classes,))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_small_network_in_any_format(format):
     parameters, data = random(3), pictures(3, 37)

@@ -450,6 +450,7 @@ def test_statistics_of_bf16_do_not_depend_on_lanes(dims):
         np.testing.assert_allclose(made(x).numpy().astype(np.float64), exact, rtol=2.0**-7, atol=2e-3)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("length", [16, 768, 2064, 4096, 4112, 100])
 @pytest.mark.parametrize("rms", [False, True])
 @pytest.mark.parametrize("scaled", [True, False])

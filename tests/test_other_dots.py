@@ -122,6 +122,7 @@ def test_every_instruction_computes_the_same(name, kinds):
             check(InnerProduct(images, filters), kernel=True)
 
 
+@pytest.mark.turns(2)
 @runs
 @pytest.mark.parametrize("name", sorted(HERE))
 def test_bytes_are_exact(name):

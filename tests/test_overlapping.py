@@ -62,12 +62,14 @@ def agrees(kind: str, format: str, size: tuple[int, int], windows: Sequence[tupl
                     np.testing.assert_allclose(got, wanted, EPSILON[kind], 1e-6)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("kind", "size"), [*(("bf16", size) for size in SIZES), ("f16", SIZES[0])])
 @pytest.mark.parametrize("format", FORMATS)
 def test_averages_are_the_definitions(kind: str, format: str, size: tuple[int, int]) -> None:
     agrees(kind, format, size, WINDOWS if size == SIZES[0] else WINDOWS[:3])
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", EPSILON)
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -120,6 +122,7 @@ def test_nothing_outside_of_the_buffers_is_touched() -> None:
     assert output_of(script).strip() == "done"
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("cpu", [cpu for cpu in NEEDS if can_run(cpu)])
 @pytest.mark.parametrize("format", FORMATS)
 def test_code_for_other_processors_agrees_too(cpu: str, format: str, monkeypatch: Any) -> None:

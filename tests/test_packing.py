@@ -93,6 +93,7 @@ CONVERTED = [
 ]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("along", [None, 0, 1, -2])
 @pytest.mark.parametrize(("a", "b", "one", "two", "dims"), CONVERTED)
 def test_conversions(along, a, b, one, two, dims):

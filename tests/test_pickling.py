@@ -170,6 +170,7 @@ def result(primitive, given, out):
     return b"".join(one.buffer.tobytes() for one in target.values())
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", MAKERS)
 def test_primitives_new_and_often_called(name, way):

@@ -156,6 +156,7 @@ PAIRS = [(name, name) for name in (*EPSILON, "s32", "s8", "u8")]
 PAIRS += [("u8", "f32"), ("f32", "s8"), ("bf16", "f32"), ("s8", "s32")]
 
 
+@pytest.mark.turns(2)
 @runs_code
 @pytest.mark.parametrize("format", ["nchw", "nChw16c"])
 @pytest.mark.parametrize(("one", "other"), PAIRS)

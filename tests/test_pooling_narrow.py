@@ -54,6 +54,7 @@ def test_extremes_along_axes(kind: str, algorithm: str, format: str) -> None:
         assert same(made(x).numpy(), made.reference(x))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("kinds", "format", "algorithm"),
     covering(
@@ -102,6 +103,7 @@ def test_nearest_neighbours_are_moved_as_they_are(kind: str, format: str) -> Non
         assert same(made(x).numpy(), made.reference(x))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("kind", "format", "channels"), covering(["s8", "u8", "s32"], FORMATS, [3, 64, 100, 300])
 )
@@ -117,6 +119,7 @@ def test_maxima_of_integers(kind: str, format: str, channels: int) -> None:
         assert same(made(x).numpy(), made.reference(x))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("format", ["nchw", "NCHW4", "nChw8c"])
 @pytest.mark.parametrize("kind", ["f32", "bf16", "u8"])
 @pytest.mark.parametrize("width", [7, 16, 57, 112])

@@ -237,6 +237,7 @@ def operand(dims, form="nchw", kind="f32", algorithm="add"):
 FULL, EACH, ONE, GATE = (2, 20, 4, 6), (1, 20, 1, 1), (1, 1, 1, 1), (2, 20, 1, 1)
 
 
+@pytest.mark.turns(2)
 @compiles
 @pytest.mark.parametrize(
     ("form", "ops", "behind"),

@@ -428,6 +428,7 @@ def test_all_ways_compute_the_definition(cpu):
             check(made, kernel=True)
 
 
+@pytest.mark.turns(2)
 @compiles
 @pytest.mark.parametrize("number", range(len(variety())))
 def test_any_number_of_threads_gives_the_same_bits(number):
@@ -453,6 +454,7 @@ def by_every_candidate(made, arrays=None):
         yield check(made, seed=1, arrays=arrays, kernel=True)
 
 
+@pytest.mark.turns(2)
 @compiles
 @pytest.mark.parametrize("cpu", HERE)
 def test_every_schedule_gives_the_same_bits(cpu):

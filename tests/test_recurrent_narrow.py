@@ -65,6 +65,7 @@ def called(made: Any, data: dict[str, np.ndarray]) -> Any:
     return {name: getattr(found, name).numpy().astype(np.float64) for name in made.outputs}
 
 
+@pytest.mark.turns(2)
 @runs_code
 @pytest.mark.parametrize(
     ("kind", "sizes", "cpu"), covering([*sorted(KINDS), "projected"], [(8, 32), (5, 19), (1, 1)], HERE)
@@ -102,6 +103,7 @@ def test_each_step_is_the_definitions(kind: str, sizes: tuple[int, int], cpu: st
         assert several.max() < CLOSE
 
 
+@pytest.mark.turns(2)
 @runs_code
 @pytest.mark.parametrize("shares", [1, 3])
 @pytest.mark.parametrize("rows", [1, 2])

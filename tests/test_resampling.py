@@ -229,6 +229,7 @@ def test_rows_of_pixels_are_resampled_exactly(made, seed):
     assert_bytes(made, laid_out(extremes(src.dims, src.dtype.name, seed), src))
 
 
+@pytest.mark.turns(2)
 @runs_code
 @pytest.mark.parametrize("kind", ["u8", "s8"])
 @pytest.mark.parametrize("factor", [1.25, 1.5, 2, 2.5, 3, 4, 5, 6])

@@ -84,6 +84,7 @@ def test_products_are_rounded_quotients(d):
     np.testing.assert_array_equal(q, np.rint(n / d))
 
 
+@pytest.mark.turns(2)
 @runs_code
 @pytest.mark.parametrize("kind", BYTES)
 @pytest.mark.parametrize("algorithm", ["average_include_padding", "average_exclude_padding"])
@@ -225,6 +226,7 @@ def test_resampling_of_all_formats_is_exact_on_other_processors(cpu, made, seed)
         assert (np.abs(called(made, x) - exact) <= 0.5 + 1e-4).all()
 
 
+@pytest.mark.turns(2)
 @runs_code
 @pytest.mark.skipif(not can_run("x86-64-v3"), reason="this processor has no AVX2")
 @pytest.mark.parametrize(

@@ -104,6 +104,7 @@ def rankings(choices: Iterable[Choice]) -> dict[str, Any]:
 KINDS = [forward, backward, inner]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_first_calls_hold_the_contests_of_all_products(kind):
     made = kind()

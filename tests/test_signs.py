@@ -92,6 +92,7 @@ def variety():
     ]
 
 
+@pytest.mark.turns(2)
 @needed
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("how", range(4))

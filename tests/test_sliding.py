@@ -91,6 +91,7 @@ def test_averages_are_exact_without_later_instructions(cpu, made, seed):
         assert_exact(made, laid_out(extremes(src.dims, src.dtype.name, seed), src))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("cpu", REGISTERS)
 @pytest.mark.parametrize("kind", ["u8", "s8"])
 @pytest.mark.parametrize("algorithm", ["average_include_padding", "average_exclude_padding"])

@@ -159,6 +159,7 @@ def test_any_number_of_threads_gives_the_same(format, monkeypatch):
     np.testing.assert_array_equal(one.numpy(), three.numpy())
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("cpu", "triple"), TARGETS)
 def test_code_for_all_processors_calls_no_library(cpu, triple):
     machine = machine_.machine(cpu, triple)

@@ -111,6 +111,7 @@ def test_powers_times_any_number(cpu: str, degree: int) -> None:
 SHAPES = [(3, 1), (5, 3), (3, 33), (2, 64), (5, 128), (5, 197), (3, 256), (3, 257), (2, 3, 1000), (2, 4096)]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("kind", "dims", "format"),
     covering(["bf16", "f16"], [*SHAPES, (1, 4100), (1, 30000)], ["row", "column"]),
@@ -141,6 +142,7 @@ def test_other_processors_come_as_near(
         assert_within(Softmax(x.desc, -1), x)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", ["bf16", "f16"])
 @pytest.mark.parametrize("format", ["ab", "ba"])
 @pytest.mark.parametrize("length", [4, 40, 300])
@@ -170,6 +172,7 @@ def test_rows_wherever_they_are(kind: str, length: int) -> None:
         assert_within(Softmax(x.desc), x)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", ["bf16", "f16", "f32"])
 @pytest.mark.parametrize(("rows", "length"), [(1, 40), (16, 33), (17, 64), (50, 197), (9, 512), (5, 1030)])
 @pytest.mark.parametrize("log", [False, True])

@@ -95,6 +95,7 @@ def test_results_are_the_definitions(made: Pooling, seed: int) -> None:
     compared(made, seed)
 
 
+@pytest.mark.turns(2)
 @runs_code
 @pytest.mark.parametrize("kind", ["u8", "s8", "bf16", "f16"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

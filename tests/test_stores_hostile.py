@@ -128,6 +128,7 @@ def test_descriptions_of_folders(tmp_path: Path) -> None:
     fuzz(tmp_path / "x", tmp_path / "x" / "relayout.json")
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("options", [{}, {"shards": (4, 6)}, {"zarr_format": 2}], ids=str)
 def test_metadata_of_zarr(options: dict[str, Any], tmp_path: Path) -> None:
     zarr = pytest.importorskip("zarr")

@@ -47,6 +47,7 @@ CASES: dict[str, tuple[tuple[int, int], tuple[int, int], str | None, list[bool]]
 }
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("case", "kernels"), covering(CASES, ("kernels on the disk", "no kernels yet"), strength=1)
 )

@@ -335,6 +335,7 @@ def test_a_destination_that_is_removed_meanwhile_is_not_complete(
         assert (rl.open(target).numpy() == numbers(12, 10, 8, 8)).all()
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("memory", [226, 254, 298])
 def test_what_is_resumed_is_planned_alike(memory: int, tmp_path: Path) -> None:
     """With less memory fewer tasks run at a time than might; the number that might decides the plan."""

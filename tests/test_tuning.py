@@ -314,6 +314,7 @@ def test_small_problems_and_few_calls_measure_nothing(measuring):
     assert not list(tuning.choices())
 
 
+@pytest.mark.turns(2)
 @runs_code
 @pytest.mark.parametrize("attributes", [{}, {"src_scale": 0.5}, {"beta": 1}])
 def test_every_schedule_gives_the_same_bytes(attributes):

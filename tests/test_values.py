@@ -222,6 +222,7 @@ def expected(src, dst):
     return stored(convert(unstored(interesting(src), src), dst), dst)
 
 
+@pytest.mark.turns(2)
 @runs_code
 @pytest.mark.parametrize("cpu", CPUS)
 def test_every_pair_gives_the_bits_of_the_definition(cpu):
@@ -236,6 +237,7 @@ SHORT = [("host", count) for count in (1, 2, 4, 8, 16, 32)]
 SHORT += [("x86-64-v2", 2), ("x86-64-v2", 8), ("x86-64-v3", 4), ("x86-64-v3", 16), ("portable", 1)]
 
 
+@pytest.mark.turns(2)
 @runs_code
 @pytest.mark.parametrize(("cpu", "count"), SHORT)
 def test_vectors_shorter_than_registers(cpu, count):
@@ -539,6 +541,7 @@ LINUX = "x86_64-unknown-linux-gnu"
 TARGETS = [(cpu, LINUX) for cpu in NEEDS] + [("neoverse-n1", "aarch64-unknown-linux-gnu")]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("cpu", "triple"), TARGETS)
 def test_code_calls_no_library(cpu, triple):
     machine = machine_.machine(cpu, triple)

@@ -80,6 +80,7 @@ def variety():
     ]
 
 
+@pytest.mark.turns(2)
 @needed
 @pytest.mark.parametrize("threads", [1, 3])
 def test_all_results_are_the_definition_and_the_bits_of_the_other_schedules(threads):

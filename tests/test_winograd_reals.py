@@ -170,6 +170,7 @@ def test_the_transforms_are_a_convolution(stride):
     np.testing.assert_allclose(transformed(made, src, weights), made.reference(src, weights), atol=1e-12)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("cpu", HERE)
 def test_all_cuts_are_near_the_definition_and_have_the_same_bits(cpu):
     for k in range(len(variety())):

@@ -134,6 +134,7 @@ def test_short_rows_and_their_zeros_are_joined_to_lines(name, group):
     assert "then" in str(plan.nest)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("given", [{"src_scale": 0.5, "dst_zero_point": 3}, {"beta": 1.0}, {}])
 @pytest.mark.parametrize("types", [("f32", "s8"), ("f32", "bf16"), ("s8", "s8"), ("s8", "f32"), ("s4", "u4")])
 def test_zeros_stay_zeros_whatever_becomes_of_values(types, given):
