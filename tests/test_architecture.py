@@ -90,7 +90,7 @@ def part_of(module: str) -> str:
 
 TENSORS = ("errors", "forking", "dtypes", "layout", "convert", "exchange", "tensor")
 CORE = ("errors", "dtypes", "layout")
-MACHINERY = ("targets", "jit", "runtime")
+MACHINERY = ("processors", "targets", "jit", "runtime")
 
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -104,12 +104,13 @@ ALLOWED: dict[str, set[str]] = {
     "exchange": {"errors", "forking", "dtypes", "exchange"},
     "tensor": {"errors", "forking", "dtypes", "layout", "convert", "exchange"},
     "environment": {"errors"},
-    "targets": {"errors", "forking", "environment", "targets"},
+    "processors": {"environment"},
+    "targets": {"errors", "forking", "environment", "processors", "targets"},
     "ir": {"errors", "records", "dtypes", "targets", "ir"},
-    "jit": {"errors", "forking", "environment", "targets", "jit"},
-    "runtime": {"errors", "forking", "environment", "targets", "ir", "jit", "runtime"},
+    "jit": {"errors", "forking", "environment", "processors", "targets", "jit"},
+    "runtime": {"errors", "forking", "environment", "processors", "targets", "ir", "jit", "runtime"},
     "ops": {"errors", "records", "dtypes", "layout", "ir", "ops"},
-    "kernels": {*CORE, "forking", "records", "loops", "ops", "ir", "targets", "kernels"},
+    "kernels": {*CORE, "forking", "records", "loops", "ops", "ir", "processors", "targets", "kernels"},
     "reorder": {*TENSORS, "environment", "loops", "ir", "kernels", *MACHINERY, "reorder"},
     "pytorch": {"errors", "pytorch"},
     "inspecting": {*TENSORS, "records", "notation", "loops", "targets", "reorder", "inspecting"},

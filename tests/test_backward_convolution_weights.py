@@ -27,7 +27,7 @@ from relayout.primitives import (
 )
 from relayout.primitives.backward.weights import ways
 from relayout.primitives.plain import plain, remade
-from relayout.targets.processors import limited
+from relayout.processors import limited
 from relayout.tensor import Tensor, address, aligned, allocate
 from strategies import tried
 

@@ -7,8 +7,8 @@ import importlib
 import pytest
 
 from relayout import LayoutError
+from relayout.processors import MOST
 from relayout.runtime.thresholds import shares, streams
-from relayout.targets.processors import MOST
 
 cache = importlib.import_module("relayout.jit.cache")
 machine = importlib.import_module("relayout.targets.machine")

@@ -13,8 +13,8 @@ from relayout.jit import cache
 from relayout.jit.support import supported
 from relayout.primitives import Convolution, Eltwise, Reorder, Sequence, Softmax
 from relayout.primitives.primitive import Primitive
+from relayout.processors import count, limited
 from relayout.runtime import tuning
-from relayout.targets.processors import count, limited
 
 images = importlib.import_module("relayout.primitives.images")
 pytestmark = pytest.mark.skipif(not supported(), reason="needs machine code")

@@ -104,7 +104,7 @@ def test_another_machine_plans_for_itself(folder, monkeypatch, what):
     other = {"processor": "identity", "library": "identity"}.get(what)
     with monkeypatch.context() as patch:
         if other:
-            patch.setattr(kept.remembered, other, lambda: f"another {what}")
+            patch.setattr(kept, other, lambda: f"another {what}")
         else:
             patch.setattr(kept, "caches", lambda: (1 << 15, 1 << 20, 1 << 21))
         assert is_planned(monkeypatch)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import relayout as rl
 from processes import is_done
-from relayout.jit import engines, loader, pages
+from relayout.jit import cache, engines, loader, pages
 from relayout.kernels.copy.candidates import lowered
 from relayout.kernels.copy.module import module
 from relayout.runtime import checks, driver, pool
@@ -276,7 +276,7 @@ def test_llvm_is_asked_where_memory_may_not_be_run(monkeypatch, refuses):
 
     monkeypatch.setattr(pages, "process", Process)
     assert loader.load(OBJECTS[0]) is None
-    engine = compile_._engine(OBJECTS[0], machine.host())
+    engine = compile_._engine(OBJECTS[0], loader.link(OBJECTS[0]), machine.host())
     to = np.zeros(1, np.int64)
     call(engine, 0, to.ctypes.data, 0, 0, 9)
     assert to[0] == 9
@@ -297,3 +297,80 @@ def test_a_child_has_its_parents_code_and_loads_its_own():
     call(code, 0, to.ctypes.data, 0, 0, 3)
     assert to[0] == 3
     code.close()
+
+
+# -- linked -------------------------------------------------------------------------------------------------
+
+ADDRESSES = (
+    "declare ptr @memcpy(ptr, ptr, i64)\n"
+    f"{HEAD}  store ptr @k, ptr %d\n  %to = getelementptr i8, ptr %d, i64 8\n"
+    "  store ptr @memcpy, ptr %to\n  call ptr @memcpy(ptr %o, ptr %d, i64 16)\n  ret void\n}\n"
+)
+"""Code with a table of two addresses: of its own function, and of one that the system has."""
+
+
+def test_linked_code_is_the_same_wherever_it_is_placed():
+    made = loader.link(assembled(ADDRESSES))
+    assert made is not None
+    *lines, _ = made.split(b"\n", 4)
+    assert [len(line.split()) for line in lines] == [2, 2, 1, 2]
+    there = ctypes.cast(ctypes.CDLL(None).memcpy, ctypes.c_void_p).value
+    codes = [pages.placed(made) for _ in range(3)]
+    assert len({code.get_function_address("k") for code in codes}) == 3
+    for code in codes:
+        to = np.zeros(4, np.uint64)
+        call(code, 0, to.ctypes.data, to.ctypes.data + 16, 0, 0)
+        assert to.tolist() == [code.get_function_address("k"), there] * 2
+        code.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda made: made.replace(b"linked", b"object"),
+        lambda made: made.replace(b"linked 4096", b"linked 4095"),
+        lambda made: made.replace(b"linked 4096", b"linked 409600"),
+        lambda made: made.replace(b"linked 4096", b"linked -4096"),
+        lambda made: made.replace(b"\nk 0\n", b"\nk 4096\n"),
+        lambda made: made.replace(b"\nk 0\n", b"\nk -1\n"),
+        lambda made: made.replace(b"\nk 0\n", b"\nk\n"),
+        lambda made: made.replace(b"memcpy", b"relayout_has_no_such", 1),
+        lambda made: made.replace(b"memcpy ", b"memcpy 9", 1),
+        lambda made: made.replace(b"memcpy ", b"memcpy -", 1),
+        lambda made: made[: made.rindex(b"memcpy")],
+        lambda made: made[:-9],
+        lambda made: b"",
+    ],
+)
+def test_damaged_linked_code_is_refused(damage):
+    """What is on disk has a digest; so this takes another program that writes entries, or a fault here."""
+    made = loader.link(assembled(ADDRESSES))
+    assert pages.placed(damage(made)) is None
+    pages.placed(made).close()
+
+
+def test_what_is_kept_is_linked(tmp_path, monkeypatch):
+    monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path))
+    text = f"{HEAD}  store i64 77, ptr %d\n  ret void\n}}\n"
+    kernel = compile_.compiled(text, ["k"])["k"]
+    names, _, kept = cache.load(kernel.engine.key).split(b"\n", 2)
+    assert (names, pages.is_linked(kept)) == (b"k", True)
+    engines.KNOWN.clear()
+    monkeypatch.delattr(loader, "link")  # nobody links again, or asks LLVM
+    monkeypatch.setattr(compile_, "llvm", lambda: pytest.fail("LLVM is asked"))
+    found, to = engines.at_hand(kernel.engine.key), np.zeros(1, np.int64)
+    engines.kernel(found, "k")(0, to.ctypes.data, 0, 0, 1)
+    assert to[0] == 77
+
+
+def test_what_can_not_be_linked_is_kept_as_an_object(tmp_path, monkeypatch):
+    monkeypatch.setenv("RELAYOUT_CACHE", str(tmp_path))
+    text = f"@x = global i64 5\n{HEAD}  store i64 %b, ptr @x\n  store i64 78, ptr %d\n  ret void\n}}\n"
+    kernel = compile_.compiled(text, ["k"])["k"]
+    assert not pages.is_linked(cache.load(kernel.engine.key).split(b"\n", 2)[2])
+    key = kernel.engine.key
+    engines.KNOWN.clear()
+    assert engines.at_hand(key) is None
+    again, to = compile_.named(key, "k", machine.host()), np.zeros(1, np.int64)
+    again(0, to.ctypes.data, 0, 0, 1)
+    assert to[0] == 78

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from processes import is_done
-from relayout.jit import cpuid, pages, remembered
+from relayout.jit import identity, pages, remembered
 
 compile_ = importlib.import_module("relayout.jit.compile")
 machine = importlib.import_module("relayout.targets.machine")
@@ -26,7 +26,7 @@ def afresh(tmp_path, monkeypatch):
 
     def forget():
         remembered._name.cache_clear()
-        remembered.identity.cache_clear()
+        identity.identity.cache_clear()
         remembered.recalled.cache_clear()
 
     forget()
@@ -49,8 +49,8 @@ def test_answers_come_back(afresh):
 
 
 def test_the_processor_says_the_same_again():
-    facts = cpuid.facts()
-    assert facts == cpuid.facts()
+    facts = identity.facts()
+    assert facts == identity.facts()
     vendor = b"".join(facts[k].to_bytes(4, "little") for k in (1, 3, 2))
     assert vendor.isascii()
     if vendor not in (b"GenuineIntel", b"AuthenticAMD"):
@@ -66,34 +66,34 @@ def test_the_processor_says_the_same_again():
 
 def test_another_processor_finds_nothing(afresh, monkeypatch):
     remembered.keep(machine.asked())
-    real = cpuid.facts()
+    real = identity.facts()
     for other in ((*real[:-1], real[-1] ^ 1), (real[0] + 1, *real[1:]), None):
         afresh()
-        monkeypatch.setattr(remembered, "facts", lambda other=other: other)
+        monkeypatch.setattr(identity, "facts", lambda other=other: other)
         assert remembered.recalled() is None
     afresh()
-    monkeypatch.setattr(remembered, "facts", lambda: real)
+    monkeypatch.setattr(identity, "facts", lambda: real)
     assert remembered.recalled() is not None
 
 
 def test_another_library_finds_nothing(afresh, monkeypatch, tmp_path):
-    library = tmp_path / remembered.LIBRARY
+    library = tmp_path / identity.LIBRARY
     library.parent.mkdir(parents=True)
     library.write_bytes(b"one")
     os.utime(library, ns=(1, 1))
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert remembered._library() == ""  # made after this process began: it may have loaded another one
-    monkeypatch.setattr(remembered, "LOADED", remembered.LOADED + 10**15)
-    found = {remembered._library()}
+    assert identity._library() == ""  # made after this process began: it may have loaded another one
+    monkeypatch.setattr(identity, "LOADED", identity.LOADED + 10**15)
+    found = {identity._library()}
     remembered.keep(machine.asked())
     for content, when in ((b"other", 1), (b"other", 2)):
         library.write_bytes(content)
         os.utime(library, ns=(when, when))
-        found.add(remembered._library())
+        found.add(identity._library())
         afresh()
         assert remembered.recalled() is None
     library.unlink()
-    found.add(remembered._library())
+    found.add(identity._library())
     assert len(found) == 4
 
 

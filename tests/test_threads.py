@@ -19,11 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayout import LayoutError
+from relayout import LayoutError, processors
+from relayout.processors import MOST
 from relayout.runtime.limits import AWAKE
 from relayout.runtime.memcpy import memcpy_kernel
-from relayout.targets import processors
-from relayout.targets.processors import MOST
 from strategies import examples
 
 compile_ = pytest.importorskip("relayout.jit.compile")

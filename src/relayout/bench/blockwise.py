@@ -27,9 +27,9 @@ from relayout.ir.kernel import kernel, share
 from relayout.ir.types import I64, constant, vector
 from relayout.jit.abi import Kernel
 from relayout.jit.compile import compiled
+from relayout.processors import limited
 from relayout.runtime.threads import run
 from relayout.targets.machine import host
-from relayout.targets.processors import limited
 from relayout.tensor import Tensor, address, aligned, allocate, on_large_pages
 
 __all__ = ["CASES", "READING", "Figure", "Product", "figure", "reader"]

@@ -23,7 +23,7 @@ from relayout import primitives
 from relayout.bench.measure import Spread, Stopwatch, in_rounds, spread
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
-from relayout.targets.processors import limited
+from relayout.processors import limited
 from relayout.tensor import Tensor, allocate
 
 __all__ = ["Case", "Figure", "cases", "figures"]

@@ -24,7 +24,7 @@ from relayout import primitives
 from relayout.bench.measure import COPY, OURS, Spread, Stopwatch, copier, figures, in_rounds
 from relayout.layout.descriptor import MemoryDesc
 from relayout.primitives.primitive import Primitive
-from relayout.targets.processors import limited
+from relayout.processors import limited
 from relayout.tensor import Tensor, address, aligned, allocate
 
 __all__ = ["CASES", "Case", "Figure", "figure"]

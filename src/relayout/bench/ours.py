@@ -23,7 +23,7 @@ from relayout.bench.peers.primitives.contestant import Computation
 from relayout.bench.recurrent import Recurrent
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
-from relayout.targets.processors import limited
+from relayout.processors import limited
 from relayout.tensor import Tensor, allocate
 
 __all__ = ["ALIASES", "FORMATS", "QUICK_FORMATS", "Ours", "all_ours"]

@@ -12,7 +12,7 @@ from relayout.bench.passes import EPSILON, Pass
 from relayout.bench.peers.primitives.contestant import Computation
 from relayout.errors import LayoutError
 from relayout.layout.descriptor import MemoryDesc
-from relayout.targets.processors import limited
+from relayout.processors import limited
 from relayout.tensor import Tensor, allocate
 
 __all__ = ["prepared"]

@@ -39,10 +39,10 @@ from relayout.graph.passes.precision import check_precision, with_precision
 from relayout.graph.passes.weights import with_moving_weights
 from relayout.graph.plan import Plan, check_algorithm, check_sizes, image_format, lowerable, plan
 from relayout.graph.run import Compiled, Run
+from relayout.processors import limited
 from relayout.records import replace
 from relayout.reorder.conversion import check_threads
 from relayout.runtime.collection import paused
-from relayout.targets.processors import limited
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -30,8 +30,8 @@ from relayout.graph.passes.losses import with_losses_written_out
 from relayout.graph.passes.parts import in_parts
 from relayout.graph.passes.weights import with_moving_weights
 from relayout.graph.plan import Plan, check_sizes, image_format, lowerable, plan
+from relayout.processors import limited
 from relayout.records import dataclass, replace
-from relayout.targets.processors import limited
 
 if TYPE_CHECKING:
     from relayout.layout.descriptor import MemoryDesc

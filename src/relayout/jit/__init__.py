@@ -8,10 +8,10 @@
 ``engines``      code in memory, unmapped when nobody uses it any more
 ``cache``        the files on disk, and why they may be trusted
 ``floating``     the floating-point state that kernels rely on, set where a thread has another
-``loader``       object code made ready to run without LLVM, where it is ELF for x86-64
-``pages``        memory that is written first, and run afterwards
+``loader``       object code linked without LLVM, where it is ELF for x86-64
+``pages``        memory that is written first and run afterwards, and linked code in it
 ``remembered``   what LLVM has said of this host in an earlier process
-``cpuid``        which processor this is, asked of the processor itself
+``identity``     which host this is: its processor, asked of the processor itself, and llvmlite's library
 ``support``      whether there is machine code here at all, and why not
 ===============  ==========================================================================================
 

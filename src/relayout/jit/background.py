@@ -31,10 +31,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from relayout.forking import lock
-from relayout.targets.processors import processors
+from relayout.processors import processors
 
 if TYPE_CHECKING:
     from relayout.jit.abi import Kernel
@@ -89,10 +89,10 @@ class Pending:
 class _Job:
     """A module whose code is wanted."""
 
-    def __init__(self, make: Callable[[], bytes], load: Callable[[bytes], Engine]) -> None:
+    def __init__(self, make: Callable[[], Any], load: Callable[[Any], Engine]) -> None:
         self._make, self._load = make, load
         self._done = threading.Event()
-        self._code: bytes | None = None
+        self._code: Any = None
         self._error: BaseException | None = None
         self._engine: Engine | None = None
         self.left = False  # whether the thread will not make it
@@ -132,7 +132,7 @@ class Queue:
         self.loaded = 0  # modules of Python when source files were found to be those that were imported
 
     def kernels(
-        self, key: str, names: Sequence[str], make: Callable[[], bytes], load: Callable[[bytes], Engine]
+        self, key: str, names: Sequence[str], make: Callable[[], Any], load: Callable[[Any], Engine]
     ) -> list[Pending]:
         """The kernels of a module.
 

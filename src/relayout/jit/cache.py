@@ -43,6 +43,7 @@ Traps:
 from __future__ import annotations
 
 import contextlib
+import marshal
 import os
 import re
 import stat
@@ -79,6 +80,7 @@ ENVIRONMENT = b"environ", b"getenv"
 """Words of code that asks the environment; ``environment`` does, and hands its answers over."""
 WRITERS = "reorder/", "kernels/"
 """Where code is looked for that asks the environment."""
+PLAIN = 2  # the version of marshal's format without references: the same bytes for the same values
 SETTLED = 2_000_000_000  # nanoseconds; file systems round times, and importing takes a while
 
 LIMIT = 512 << 20  # bytes of all entries
@@ -176,20 +178,25 @@ def unchanged(imported: int) -> bool:
 
 
 def _stamp(imported: int, parts: Sequence[str] = PARTS) -> bytes | None:
-    """What changes when any source file does; None where only reading them tells."""
+    """What changes when any source file does; None where only reading them tells.
+
+    Each process looks at a hundred files before its first call, so nothing is done twice for any of them.
+    """
     if os.name != "posix":  # elsewhere ctime is when a file was made
         return None
-    facts: list[int] = []  # one flat list: thousands of tuples would set off the garbage collector
+    facts: list[int] = []  # flat lists: thousands of tuples would set off the garbage collector
+    times: list[int] = []
     try:
         names = _files(parts)
         for name in names:
             file = os.stat(f"{PACKAGE}/{name}")
-            if young(file, imported):
-                return None
-            facts += (file.st_mtime_ns, file.st_ctime_ns, file.st_size, file.st_ino, file.st_dev)
+            times += (file.st_mtime_ns, file.st_ctime_ns)
+            facts += (file.st_size, file.st_ino, file.st_dev)
     except OSError:
         return None
-    return digest(repr((names, facts)).encode())
+    if max(times) > imported - SETTLED:
+        return None
+    return digest(marshal.dumps((names, times, facts), PLAIN))
 
 
 def young(file: os.stat_result, imported: int) -> bool:

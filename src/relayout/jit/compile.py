@@ -4,8 +4,8 @@ The code generator runs at -O2 and no IR passes run before it: kernels are writt
 they shall become, and optimisers take longer over it than the code saves. Object code is kept in memory, as
 long as it is used (see :mod:`relayout.jit.engines`), and on disk (:mod:`relayout.jit.cache`): by its
 text, :func:`compiled`, or by what the text would be made from, :func:`recalled`, so that finding it takes no
-text. Nor does it take LLVM where :mod:`relayout.jit.loader` knows the object: LLVM is imported by the first
-who compiles.
+text. Nor does it take LLVM where :mod:`relayout.jit.loader` has linked it: LLVM is imported by the first who
+compiles.
 
 >>> kernel = compiled('''
 ... define void @note(ptr %source, ptr %target, ptr %operands, i64 %part, i64 %parts) {
@@ -42,6 +42,7 @@ from relayout.forking import lock
 from relayout.jit import background, cache, engines, loader, remembered
 from relayout.jit.engines import Engine, kernel
 from relayout.jit.floating import Usual, guarded
+from relayout.jit.pages import placed
 from relayout.jit.unlocked import emitted, emitting
 from relayout.targets.machine import Machine, answers, asked, host, llvm
 
@@ -61,6 +62,7 @@ __all__ = [
 
 
 LEVEL = 2  # of the code generator
+ENTRIES = 2  # the version of what entries on disk hold: linked code
 
 
 class Module(NamedTuple):
@@ -73,6 +75,9 @@ class Module(NamedTuple):
     """A line about them that is kept with the code, for those who find it and don't make the module."""
 
 
+Code = tuple[bytes, bytes | None]
+"""Of an object, and the same linked; None where :mod:`relayout.jit.loader` does not know how."""
+
 _lasting: list[Engine] = []  # threads of the pool sleep in such code
 
 
@@ -81,7 +86,7 @@ def available() -> bool:
     """Whether this host lets a process make machine code."""
     try:
         with lock():
-            if remembered.recalled():  # it was so in an earlier process, and cpuid is machine code
+            if remembered.recalled():  # it was so in an earlier process, and has been tried in this one
                 return True
             _known(host().triple)
             llvm().check_jit_execution()
@@ -238,14 +243,14 @@ def _put_off(key: str, module: Module, machine: Machine) -> list[Any]:
     library, targets = llvm(), _spare(machine)  # asked for here, under the lock
     emit = emitting(library)
 
-    def make() -> bytes:
+    def make() -> Code:
         target = targets.pop()
         try:
             return _saved(key, module, emitted(library, emit, target, module.ir))
         finally:
             targets.append(target)
 
-    def load(code: bytes) -> Engine:
+    def load(code: Code) -> Engine:
         return _added(key, module, code, machine)
 
     return list(waiting.kernels(key, module.names, make, load))
@@ -258,7 +263,7 @@ def _guarded(module: Module, machine: Machine) -> Module:
 
 def _key(machine: Machine, what: str) -> str:
     """The name of an entry."""
-    return cache.digest(f"{answers()[-1]} {machine}\n{what}".encode()).hex()
+    return cache.digest(f"{ENTRIES} {answers()[-1]} {machine}\n{what}".encode()).hex()
 
 
 def _of_text(ir: str, machine: Machine, level: int = LEVEL) -> Engine:
@@ -280,24 +285,25 @@ def _made(key: str, module: Module, machine: Machine, level: int = LEVEL) -> Eng
     return found
 
 
-def _saved(key: str, module: Module, code: bytes) -> bytes:
-    """The object code of a module, which is kept on disk from now on."""
-    cache.save(key, f"{' '.join(module.names)}\n{module.note}\n".encode() + code)
-    return code
+def _saved(key: str, module: Module, code: bytes) -> Code:
+    """The code of a module, which is kept on disk from now on: linked, if the loader knows how."""
+    linked = loader.link(code)
+    cache.save(key, f"{' '.join(module.names)}\n{module.note}\n".encode() + (linked or code))
+    return code, linked
 
 
-def _added(key: str, module: Module, code: bytes, machine: Machine) -> Engine:
+def _added(key: str, module: Module, code: Code, machine: Machine) -> Engine:
     """The engine of a module whose code there is."""
     found = engines.KNOWN.get(key)
     if found is None:
-        found = Engine(_engine(code, machine), module.names, module.note, key)
+        found = Engine(_engine(*code, machine), module.names, module.note, key)
         engines.KNOWN.add(key, found)
     return found
 
 
-def _engine(code: bytes, machine: Machine) -> Any:
-    """What owns object code that is ready to run: the loader's, or LLVM's where that does not know how."""
-    return loader.load(code) or _by_llvm(code, machine)
+def _engine(code: bytes, linked: bytes | None, machine: Machine) -> Any:
+    """What owns code that is ready to run: pages, or an engine of LLVM's where it could not be linked."""
+    return (placed(linked) if linked is not None else None) or _by_llvm(code, machine)
 
 
 def _by_llvm(code: bytes, machine: Machine) -> Any:

@@ -1,6 +1,6 @@
 """Compiled code in memory, for as long as anybody uses it.
 
-Loaded code takes two maps of the process and 8 KiB (:mod:`relayout.jit.loader`), or 64 KiB where LLVM has
+Loaded code takes two maps of the process and 8 KiB (:mod:`relayout.jit.pages`), or 64 KiB where LLVM has
 loaded it. A system grants a process some 65,000 maps (Linux: ``vm.max_map_count``). So the code of shapes
 that nobody uses any more has to go::
 
@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from relayout.forking import lock
-from relayout.jit import cache, loader
+from relayout.jit import cache
+from relayout.jit.pages import is_linked, placed
 
 if TYPE_CHECKING:
     from relayout.jit.abi import Kernel
@@ -52,7 +53,7 @@ class Engine:
 
     Parameters
     ----------
-    code : relayout.jit.loader.Code or llvmlite.binding.ExecutionEngine
+    code : relayout.jit.pages.Code or llvmlite.binding.ExecutionEngine
         What owns the code; it belongs to this object from now on.
     names : sequence of str
         The kernels of the module.
@@ -125,14 +126,16 @@ def at_hand(key: str, otherwise: Callable[[bytes], Any] | None = None) -> Engine
     key : str
         The name of its entry on disk.
     otherwise : callable, optional
-        Loads code that :mod:`relayout.jit.loader` does not know; without it that is not found.
+        Loads object code that is not linked; without it that is not found.
     """
     with lock():
         found = KNOWN.get(key)
         if found is not None or (data := cache.load(key)) is None:
             return found
-        names, note, object_code = data.split(b"\n", 2)
-        code = loader.load(object_code) or (otherwise(object_code) if otherwise is not None else None)
+        names, note, kept = data.split(b"\n", 2)
+        code = placed(kept)
+        if code is None and otherwise is not None and not is_linked(kept):
+            code = otherwise(kept)
         if code is None:
             return None
         found = Engine(code, names.decode().split(), note.decode(), key)

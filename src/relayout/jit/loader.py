@@ -1,7 +1,8 @@
-"""Object code as LLVM writes it, made ready to run without LLVM: ELF for x86-64, on Linux.
+"""Object code as LLVM writes it, linked, so that it runs without LLVM: ELF for x86-64, on Linux.
 
 Importing LLVM takes longer than everything else that a process does before the first call of a kernel which
-is on disk, and all that LLVM would do there is copy a few sections and fill in addresses::
+is on disk, and all that LLVM would do there is copy a few sections and fill in addresses. What does not
+depend on the process is done once, by the process that has made the object::
 
     object code      relocations            one map of memory
     .text            PLT32 memcpy    -->    .text, and a jump for each function of the system     may be run
@@ -18,7 +19,7 @@ A kernel takes a page of code and one of constants: 8 KiB and two maps, or 4 KiB
 constants. LLVM takes 64 KiB and two maps.
 
 This is no linker: it knows what the code generator writes for ``reloc="pic"`` and the small code model.
-For anything else, for names that the process does not have, and for damaged bytes :func:`load` answers None,
+For anything else, for names that the process does not have, and for damaged bytes :func:`link` answers None,
 and LLVM is asked. So whatever an object says is compared with its bounds before it is believed.
 
 The format is described by the System V ABI (chapters 4 and 5) and its supplement for AMD64.
@@ -26,13 +27,12 @@ The format is described by the System V ABI (chapters 4 and 5) and its supplemen
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from collections.abc import Iterable
 
-from relayout.jit.pages import Pages, page, process
+from relayout.jit.pages import WORD, Code, linked, page, placed, process
 
-__all__ = ["Code", "load"]
+__all__ = ["link", "load"]
 
 HEAD = struct.Struct("<16sHHIQQQIHHHHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")  # name, type, flags, address, offset, size, link, info, align, entry
@@ -53,7 +53,6 @@ R_GOT = 9, 41, 42  # GOTPCREL, and the two that a linker may replace by somethin
 WIDTHS = {R_64: 8, R_PC32: 4, R_PLT32: 4} | dict.fromkeys(R_GOT, 4)
 
 JUMP = b"\xff\x25"  # jmp *distance(%rip)
-WORD = 8  # bytes of an address in the table, and of a jump, which uses six
 LARGEST = 1 << 26  # bytes of an object that is loaded here; kernels have thousands
 
 Row = tuple[int, ...]
@@ -64,37 +63,20 @@ class Unknown(Exception):
     """The object is damaged, or has something that is not known here."""
 
 
-class Code:
-    """Loaded code, with what is needed of the methods of LLVM's engines.
-
-    Attributes
-    ----------
-    size : int
-        Bytes of memory that it takes.
-    """
-
-    __slots__ = ("_functions", "_pages", "size")
-
-    def __init__(self, pages: Pages, functions: dict[str, int]) -> None:
-        self._pages, self._functions, self.size = pages, functions, pages.size
-
-    def get_function_address(self, name: str) -> int:
-        """Where a function is; KeyError where there is none."""
-        return self._functions[name]
-
-    def close(self) -> None:
-        """Give the memory back: nobody may be inside, or come back."""
-        self._pages.close()
+def link(data: bytes) -> bytes | None:
+    """Linked code, from the bytes of an object; None where LLVM has to be asked."""
+    if process() is None:
+        return None
+    try:
+        return _linked(_Object(data))
+    except (Unknown, struct.error):
+        return None
 
 
 def load(data: bytes) -> Code | None:
     """Code that is ready to run, from the bytes of an object; None where LLVM has to be asked."""
-    if process() is None:
-        return None
-    try:
-        return _loaded(_Object(data))
-    except (Unknown, struct.error):
-        return None
+    made = link(data)
+    return None if made is None else placed(made)
 
 
 def _need(holds: object) -> None:
@@ -132,7 +114,7 @@ class _Object:
         end = self._names.find(b"\0", symbol[0])
         _need(end > symbol[0])
         found = self._names[symbol[0] : end]
-        _need(found.isascii())
+        _need(found.isascii() and len(found.split()) == 1)
         return found.decode()
 
     def parts(self) -> list[int]:
@@ -166,8 +148,8 @@ def _rows(form: struct.Struct, table: bytes) -> list[Row]:
 # -- loading ------------------------------------------------------------------------------------------------
 
 
-def _loaded(found: _Object) -> Code | None:
-    """Code and constants are placed, memory is asked for, addresses are filled in, and rights are set."""
+def _linked(found: _Object) -> bytes:
+    """Code and constants are placed, and distances are filled in."""
     parts = found.parts()
     relocations = found.relocations(parts)
     outer = {
@@ -182,7 +164,7 @@ def _loaded(found: _Object) -> Code | None:
     runs = [k for k in parts if found.sections[k][2] & EXECUTE]
     for k in runs:
         places[k] = _add(image, found.content(found.sections[k]), found.sections[k][8])
-    stubs = {symbol: _add(image, bytes(WORD), WORD) for symbol in jumps}
+    stubs = {symbol: _add(image, bytes(WORD), WORD) for symbol in jumps}  # of which a jump uses six
     border = _add(image, b"", page())
     for k in parts:
         if k not in places:
@@ -190,35 +172,33 @@ def _loaded(found: _Object) -> Code | None:
     table = {symbol: _add(image, bytes(WORD), WORD) for symbol in listed}
     _need(runs)
 
-    pages = Pages.room(len(image))
-    if pages is None:
-        return None
-    try:
-        base = pages.address
-        address = {k: outer[k] if k in outer else base + _place(found, places, k) for *_, k, _ in relocations}
-        for symbol, at in stubs.items():
-            image[at : at + WORD] = JUMP + struct.pack("<ixx", table[symbol] - (at + len(JUMP) + 4))
-        for symbol, at in table.items():
-            struct.pack_into("<Q", image, at, address[symbol])
-        for section, offset, kind, symbol, addend in relocations:
-            at = places[section] + offset
-            if kind == R_64:
-                struct.pack_into("<Q", image, at, (address[symbol] + addend) % (1 << 64))
-            elif kind in R_GOT:
-                struct.pack_into("<i", image, at, table[symbol] + addend - at)
-            else:
-                _need(symbol in stubs or symbol not in outer)  # data of the system is too far away
-                target = stubs[symbol] if symbol in stubs else address[symbol] - base
-                struct.pack_into("<i", image, at, target + addend - at)
-        functions = {
-            found.name(row): base + _place(found, places, k)
-            for k, row in enumerate(found.symbols)
-            if row[1] >> 4 == GLOBAL and row[3] in places
-        }
-    except BaseException:
-        pages.close()
-        raise
-    return Code(pages, functions) if pages.fill(image, border) else None
+    within, outside = [], []
+    for symbol, at in stubs.items():
+        image[at : at + WORD] = JUMP + struct.pack("<ixx", table[symbol] - (at + len(JUMP) + 4))
+    words = [(at, symbol, 0) for symbol, at in table.items()]
+    for section, offset, kind, symbol, addend in relocations:
+        at = places[section] + offset
+        if kind == R_64:
+            words.append((at, symbol, addend))
+        elif kind in R_GOT:
+            struct.pack_into("<i", image, at, table[symbol] + addend - at)
+        else:
+            _need(symbol in stubs or symbol not in outer)  # data of the system is too far away
+            target = stubs[symbol] if symbol in stubs else _place(found, places, symbol)
+            struct.pack_into("<i", image, at, target + addend - at)
+    for at, symbol, addend in words:
+        if symbol in outer:
+            outside.append((outer[symbol], at))
+        else:
+            within.append(at)
+            addend += _place(found, places, symbol)
+        struct.pack_into("<Q", image, at, addend % (1 << 64))
+    functions = [
+        (found.name(row), _place(found, places, k))
+        for k, row in enumerate(found.symbols)
+        if row[1] >> 4 == GLOBAL and row[3] in runs
+    ]
+    return linked(image, border, functions, within, outside)
 
 
 def _add(image: bytearray, content: bytes, align: int) -> int:
@@ -237,12 +217,10 @@ def _place(found: _Object, places: dict[int, int], symbol: int) -> int:
     return places[section] + value
 
 
-def _outer(found: _Object, symbol: int) -> int:
-    """The address of a function that the process has from elsewhere."""
+def _outer(found: _Object, symbol: int) -> str:
+    """The name of a function that the process has from elsewhere."""
     _, info, _, _, _, _ = row = found.symbols[symbol]
     _need(info >> 4 == GLOBAL and info & 15 in PLAIN)
-    try:
-        function = process()[found.name(row)]
-    except AttributeError:
-        raise Unknown from None
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
+    name = found.name(row)
+    _need(hasattr(process(), name))
+    return name

@@ -3,21 +3,19 @@
 Three answers are needed before a kernel can be looked for on disk: what the processor is called, what it can
 do, and which LLVM would make the kernel, since all of it is part of a kernel's name. LLVM takes longer to
 import than everything else up to the first call. So the answers are kept beside the kernels, under the same
-rules (:mod:`relayout.jit.cache`), by the name of what they depend on::
+rules (:mod:`relayout.jit.cache`), by the name of what they depend on (:mod:`relayout.jit.identity`)::
 
-    what the processor says (relayout.jit.cpuid)        --.
+    what the processor says                             --.
                                                            >-- triple, processor, features, versions
     llvmlite's library: its place, number, size, times  --'
 
 Another processor has other facts, another llvmlite another library file, and neither finds the answers of the
 first. Only what LLVM has said in a process that can make machine code is kept, so whoever finds it need not
-ask whether code can be made here, either: :func:`relayout.jit.cpuid.facts` has just made some.
+ask whether code can be made here, either: :func:`relayout.jit.identity.facts` has just made some.
 
 Traps:
 
 * With ``RELAYOUT_CPU`` nothing is remembered: the answers are about the processor that there is.
-* A library that loads others (LLVM as a shared library of the system) stays the same when those change.
-  Kernels on disk are right all the same, but go by the name of the older LLVM.
 * llvmlite may be whole and unable to load: libraries that it needs are gone. Kernels from disk run, and
   making another one says what is missing.
 """
@@ -25,18 +23,13 @@ Traps:
 from __future__ import annotations
 
 import os
-import sys
 from functools import lru_cache
 
-from relayout.environment import LOADED
 from relayout.forking import locked
 from relayout.jit import cache
-from relayout.jit.cpuid import facts
+from relayout.jit.identity import identity
 
-__all__ = ["Answers", "identity", "keep", "recalled"]
-
-VERSION = 1  # of entries on disk
-LIBRARY = "llvmlite/binding/libllvmlite.so"
+__all__ = ["Answers", "keep", "recalled"]
 
 Answers = tuple[str, ...]
 """A triple, a processor, its features, and the versions of llvmlite and LLVM."""
@@ -66,31 +59,3 @@ def _name() -> str:
         return ""
     here = identity()
     return f"host-{cache.digest(here.encode()).hex()}" if here else ""
-
-
-@lru_cache(maxsize=1)
-def identity() -> str:
-    """Which processor and which library of LLVM's these are; empty where that can't be told."""
-    library = _library()
-    processor = facts() if library else None
-    return repr((VERSION, library, processor)) if processor else ""
-
-
-def _library() -> str:
-    """What changes when llvmlite does; empty where there is nothing to go by.
-
-    It is looked for where an import would find it, but not imported: that alone takes as long as a kernel.
-    """
-    if sys.modules.get("llvmlite", sys) is None:  # it must not be imported
-        return ""
-    for folder in sys.path:
-        place = os.path.join(folder, LIBRARY)
-        try:
-            found = os.stat(place)
-        except (OSError, ValueError):
-            continue
-        if cache.young(found, LOADED):  # it may have been replaced after this process has loaded it
-            return ""
-        stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-        return repr((os.path.abspath(place), stamp))
-    return ""

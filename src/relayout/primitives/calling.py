@@ -32,9 +32,9 @@ import numpy as np
 from relayout.forking import lock
 from relayout.primitives.program import KEPT
 from relayout.primitives.results import results
+from relayout.processors import MOST as MOST_THREADS
 from relayout.runtime import threads as sharing
 from relayout.runtime.prepared import Call, Prepared, prepared
-from relayout.targets.processors import MOST as MOST_THREADS
 from relayout.tensor import Tensor, address, aligned
 
 if TYPE_CHECKING:

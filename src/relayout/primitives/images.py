@@ -24,8 +24,8 @@ from relayout.forking import locked
 from relayout.jit import cache
 from relayout.primitives.memory import Memory
 from relayout.primitives.program import Fault
+from relayout.processors import limited
 from relayout.runtime.tuning import here, state
-from relayout.targets.processors import limited
 from relayout.tensor import aligned
 
 if TYPE_CHECKING:

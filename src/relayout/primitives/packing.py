@@ -33,7 +33,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from relayout.targets.processors import processors
+from relayout.processors import processors
 from relayout.tensor import address, on_large_pages, own_pages, room_together, side_by_side
 
 if TYPE_CHECKING:

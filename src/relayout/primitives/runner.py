@@ -27,10 +27,10 @@ from relayout.primitives.results import by_name
 from relayout.primitives.schedule import ARENA, IMAGE, OTHERS, Schedule, Segment, linked
 from relayout.primitives.storages import Item, Storage
 from relayout.primitives.values import Value, signature
+from relayout.processors import limited
 from relayout.records import dataclass, field, replace
 from relayout.reorder.arguments import Argument, bound, check_apart
 from relayout.runtime.driver import ROW, walk
-from relayout.targets.processors import limited
 from relayout.tensor import Tensor, address, aligned, allocate, located, on_large_pages
 
 if TYPE_CHECKING:

@@ -32,10 +32,10 @@ from relayout.primitives import images, plain
 from relayout.primitives.memory import Memory, Span, arranged
 from relayout.primitives.packing import Packing
 from relayout.primitives.storages import Item, Storage, arena_of, laid_out, note_uses, stored
+from relayout.processors import limited
 from relayout.records import dataclass, field
 from relayout.runtime import threads as sharing
 from relayout.runtime.driver import ROW
-from relayout.targets.processors import limited
 from relayout.tensor import address
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from relayout.environment import effort, settings
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
+from relayout.processors import count
 from relayout.reorder import kept
 from relayout.reorder.native import Native, Shape, consulted, native
-from relayout.targets.processors import count
 
 if TYPE_CHECKING:
     from relayout.runtime.tuning import Trial

@@ -28,9 +28,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from relayout import environment
-from relayout.jit import cache, engines, remembered
-from relayout.targets import processors
+from relayout import environment, processors
+from relayout.jit import cache, engines
+from relayout.jit.identity import identity
 
 if TYPE_CHECKING:
     from relayout.jit.abi import Kernel
@@ -93,7 +93,7 @@ class Record:
 def _here() -> str:
     """What tells processor and source code from others; empty where one of them can't be told."""
     code = cache.stamp(environment.LOADED, cache.REORDERS)
-    processor = remembered.identity() if code is not None else ""
+    processor = identity() if code is not None else ""
     return repr((VERSION, code, processor, caches())) if processor else ""
 
 
@@ -101,7 +101,7 @@ def caches() -> tuple[int, ...]:
     """What changes when the caches do.
 
     The C library has asked the processor when it was loaded. Its sizes may be of more cores than those of
-    :func:`relayout.targets.processors.caches`, which plans go by and which take 13 files to read.
+    :func:`relayout.processors.caches`, which plans go by and which take 13 files to read.
     """
     with contextlib.suppress(OSError, ValueError):  # another C library
         if sys.platform == "linux" and all(found := tuple(map(os.sysconf, CACHES))):

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 from relayout.environment import settings
 from relayout.forking import lock, locked
 from relayout.layout.descriptor import MemoryDesc
+from relayout.processors import count
 from relayout.reorder import kept
-from relayout.targets.processors import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,13 +15,13 @@ import numpy as np
 
 from relayout.environment import effort
 from relayout.jit.support import missing
+from relayout.processors import caches
 from relayout.runtime import threads
 from relayout.runtime.clock import USUAL
 from relayout.runtime.kept import forget, kept
 from relayout.runtime.memcpy import memcpy_kernel
 from relayout.runtime.sharing import SHARED
 from relayout.targets.machine import derived
-from relayout.targets.processors import caches
 
 __all__ = ["Prediction", "copy_seconds", "note", "seconds_to_move"]
 

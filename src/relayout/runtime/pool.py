@@ -32,9 +32,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from relayout.jit import compile as compiler
+from relayout.processors import MOST
 from relayout.runtime.pool_text import FIELDS, SIZE, SYMBOLS, ir
 from relayout.targets.machine import host
-from relayout.targets.processors import MOST
 
 __all__ = ["Pool", "available"]
 

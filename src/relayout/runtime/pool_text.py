@@ -60,8 +60,8 @@ from __future__ import annotations
 import time
 from string import Template
 
+from relayout.processors import MOST
 from relayout.runtime.limits import AWAKE, SPIN
-from relayout.targets.processors import MOST
 
 __all__ = ["FIELDS", "SIZE", "SYMBOLS", "ir"]
 

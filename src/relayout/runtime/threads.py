@@ -38,8 +38,8 @@ from typing import TYPE_CHECKING, Any
 
 from relayout.forking import lock, locked
 from relayout.jit.engines import KERNEL
+from relayout.processors import count, processors
 from relayout.runtime.limits import SPIN
-from relayout.targets.processors import count, processors
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -98,7 +98,7 @@ def run(kernel: int, source: int, target: int, operands: int, parts: int, thread
     threads : int
         At most so many work, this one among them. Fewer do while another region is under way: the threads
         belong to one region at a time, and whoever comes second does its parts alone, at once. They are made
-        when they are first needed, and stay; no more than :data:`relayout.targets.processors.MOST`.
+        when they are first needed, and stay; no more than :data:`relayout.processors.MOST`.
     """
     if threads > _ready:
         _prepare(threads)

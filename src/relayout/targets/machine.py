@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from relayout.errors import LayoutError, Unsupported
 from relayout.forking import locked
+from relayout.processors import caches
 from relayout.targets.permission import TILE_FEATURES, may_use_tiles
-from relayout.targets.processors import caches
 
 __all__ = [
     *("LINE", "Machine", "Thresholds"),

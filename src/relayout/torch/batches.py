@@ -44,9 +44,9 @@ from relayout.errors import LayoutError, counted, described
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import spell_dims
+from relayout.processors import count
 from relayout.reorder.attributes import Attributes
 from relayout.reorder.conversion import Conversion
-from relayout.targets.processors import count
 from relayout.tensor import Tensor, address, as_bytes
 from relayout.torch.memory import large_pages
 from relayout.torch.segments import shared

@@ -48,9 +48,9 @@ from relayout.dtypes import dtype as as_dtype
 from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.layout.descriptor import MemoryDesc
+from relayout.processors import count
 from relayout.reorder.choice import at_hand
 from relayout.reorder.conversion import Conversion
-from relayout.targets.processors import count
 from relayout.torch.memory import large_pages
 
 __all__ = ["EXACT", "LEAST", "RENT", "Problem", "converted", "problem"]

@@ -98,8 +98,8 @@ def threads(threads: int | None, rounds: int, output: Output) -> None:
     from relayout.bench.load import Load
     from relayout.bench.particulars import particulars
     from relayout.bench.threads import figures
+    from relayout.processors import MOST
     from relayout.runtime.threads import count
-    from relayout.targets.processors import MOST
 
     many, load, console = min(threads or max(2, count()), MOST), Load(), output.console()
     machine = particulars("relayout")

@@ -198,7 +198,7 @@ def run_settings(
     default: tuple[int, float],
 ) -> dict[str, Any]:
     """The options of a run."""
-    from relayout.targets.processors import MOST
+    from relayout.processors import MOST
 
     if not threads or min(threads) < 1 or max(threads) > MOST:
         raise click.UsageError(f"--threads takes numbers from 1 to {MOST}: 1,2", click.get_current_context())

@@ -19,8 +19,8 @@ from math import gcd
 
 from relayout.kernels.copy.plan import LANE_BITS, LINE_BITS, Run
 from relayout.kernels.copy.problem import Move
+from relayout.processors import caches
 from relayout.targets.machine import LINE, Machine
-from relayout.targets.processors import caches
 
 __all__ = [
     *("ELEMENT_CYCLES", "INSTRUCTION_CYCLES", "L2_LINE_CYCLES", "NEAR", "PAGE_BYTES", "PASS_CYCLES"),

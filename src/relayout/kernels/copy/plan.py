@@ -14,9 +14,9 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 from relayout.kernels.copy.problem import Move
 from relayout.loops.nest import Loop
+from relayout.processors import count
 from relayout.records import dataclass, field, replace
 from relayout.targets.machine import LINE, Machine
-from relayout.targets.processors import count
 
 __all__ = [
     *(

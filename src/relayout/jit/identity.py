@@ -1,10 +1,17 @@
-"""Which processor this is, asked of the processor itself, in a fifth of a millisecond.
+"""Which host this is: its processor, asked of the processor itself, and its library of LLVM's.
+
+Code and what LLVM has said are kept on disk by :func:`identity`, so that no other host takes them.
 
 LLVM derives a processor's name and features from what the instruction ``cpuid`` answers, and from which
 registers the system saves (``xgetbv``). So does :func:`facts`, without LLVM: two processors with equal facts
 have equal names and features. Nothing else says as much. ``/proc/cpuinfo`` leaves out some of it, and takes
 10 milliseconds to open on some kernels; a machine's name or boot id stay when it is moved to another
-processor; and home directories are shared by machines.
+processor; and home directories are shared by machines. Asking takes a fifth of a millisecond.
+
+Traps:
+
+* A library that loads others (LLVM as a shared library of the system) stays the same when those change.
+  Kernels on disk are right all the same, but go by the name of the older LLVM.
 
 Sources: Intel's Software Developer's Manual, volume 2 (CPUID, XGETBV); AMD64 Architecture Programmer's
 Manual, volume 3, appendix E.
@@ -13,10 +20,18 @@ Manual, volume 3, appendix E.
 from __future__ import annotations
 
 import ctypes
+import os
+import sys
+from functools import lru_cache
 
+from relayout.environment import LOADED
+from relayout.jit import cache
 from relayout.jit.pages import Pages, page
 
-__all__ = ["facts"]
+__all__ = ["facts", "identity"]
+
+VERSION = 1  # of what is kept by it
+LIBRARY = "llvmlite/binding/libllvmlite.so"
 
 ALL, NOT_EBX = (0, 1, 2, 3), (0, 2, 3)
 LEAVES = {
@@ -75,3 +90,31 @@ def facts() -> tuple[int, ...] | None:
             found.append(saved())
     pages.close()
     return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def identity() -> str:
+    """Which processor and which library of LLVM's these are; empty where that can't be told."""
+    library = _library()
+    processor = facts() if library else None
+    return repr((VERSION, library, processor)) if processor else ""
+
+
+def _library() -> str:
+    """What changes when llvmlite does; empty where there is nothing to go by.
+
+    It is looked for where an import would find it, but not imported: that alone takes as long as a kernel.
+    """
+    if sys.modules.get("llvmlite", sys) is None:  # it must not be imported
+        return ""
+    for folder in sys.path:
+        place = os.path.join(folder, LIBRARY)
+        try:
+            found = os.stat(place)
+        except (OSError, ValueError):
+            continue
+        if cache.young(found, LOADED):  # it may have been replaced after this process has loaded it
+            return ""
+        stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        return repr((os.path.abspath(place), stamp))
+    return ""
