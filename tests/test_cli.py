@@ -74,6 +74,28 @@ class TestProgram:
             assert "Examples:" in page, name
             assert page == call(name, "-h")
 
+    def test_a_command_loads_no_other(self):
+        """Nor do ``--version`` and mistakes; help asks for all of them."""
+        program = (
+            "import sys\nfrom relayout.cli import application\n"
+            "try:\n    application(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+            "names = [name.split('.')[2] for name in sys.modules if name.startswith('relayout.cli.')]\n"
+            "print('loaded', *names)"
+        )
+        known = {command.callback.__module__.split(".")[2] for command in application.commands.values()}
+        for words, wanted in (
+            (["offset", "nchw", "1,2,3,4", "0,0,0,0"], {"offset"}),
+            (["translate", "nchw"], {"names"}),
+            (["--version"], set()),
+            (["ofset"], set()),
+            (["--help"], known),
+        ):
+            done = subprocess.run(
+                [sys.executable, "-c", program, *words], capture_output=True, text=True, check=True
+            )
+            _, _, loaded = done.stdout.rpartition("loaded")
+            assert set(loaded.split()) & known == wanted
+
     def test_help_fits_80_columns(self):
         for name, command in application.commands.items():
             below = [[name, sub] for sub in getattr(command, "commands", {})]

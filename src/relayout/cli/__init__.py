@@ -13,7 +13,7 @@ Results go to standard output, and the first line of those that scripts use (``o
 is the bare answer. Errors are one line on standard error. What exit codes say is in
 :class:`relayout.cli.options.Exit`.
 
-One module for each command; ``app`` holds them together. Nothing but click is imported before a command runs.
+One module for each command; ``app`` holds them together, and loads the one that is asked for.
 """
 
 from __future__ import annotations

@@ -5,25 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, MutableMapping, Sequence
+from importlib import import_module
+from typing import Any, cast
 
 import click
 
 from relayout.cli.arguments import examples
-from relayout.cli.audit import audit
-from relayout.cli.bench import bench
-from relayout.cli.completion import completion
-from relayout.cli.convert import convert
-from relayout.cli.cost import cost
-from relayout.cli.diff import diff
-from relayout.cli.explain import explain
-from relayout.cli.explore import explore
-from relayout.cli.guess import guess
-from relayout.cli.info import info
-from relayout.cli.names import formats, translate
-from relayout.cli.offset import offset
-from relayout.cli.optimize import optimize
 from relayout.cli.options import (
     Exit,
     Terminated,
@@ -33,12 +21,6 @@ from relayout.cli.options import (
     open_standard_streams,
     with_json_files,
 )
-from relayout.cli.plan import plan
-from relayout.cli.run import run
-from relayout.cli.show import show
-from relayout.cli.strides import strides
-from relayout.cli.tune import tune
-from relayout.cli.verify import verify
 from relayout.errors import LayoutError
 
 __all__ = ["application"]
@@ -46,6 +28,44 @@ __all__ = ["application"]
 
 class _ReaderLeft(Exception):
     """Nobody reads standard output any more."""
+
+
+COMMANDS = (
+    *("show", "explore", "offset", "diff", "verify", "guess", "cost", "translate", "formats", "convert"),
+    *("info", "strides", "run", "plan", "optimize", "audit", "explain", "bench", "tune", "completion"),
+)
+"""Each is a function in a module of its name, unless that is one of :data:`ELSEWHERE`."""
+ELSEWHERE = {"translate": "names", "formats": "names"}
+
+
+class Commands(MutableMapping[str, click.Command]):
+    """Commands by name, each loaded when it is asked for.
+
+    Help asks for all of them. A command that is run asks for one, so a script that calls ``relayout offset``
+    a thousand times does not wait for what measures or converts.
+    """
+
+    def __init__(self) -> None:
+        self._loaded = dict[str, click.Command | None].fromkeys(COMMANDS)
+
+    def __getitem__(self, name: str) -> click.Command:
+        found = self._loaded[name]
+        if found is None:
+            module = import_module(f"relayout.cli.{ELSEWHERE.get(name, name)}")
+            found = self._loaded[name] = cast(click.Command, getattr(module, name))
+        return found
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._loaded)
+
+    def __len__(self) -> int:
+        return len(self._loaded)
 
 
 class Application(click.Group):
@@ -156,6 +176,7 @@ def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 
 @click.group(
     cls=Application,
+    commands=Commands(),
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=examples(
@@ -184,29 +205,3 @@ def application(ctx: click.Context) -> None:
     """Memory formats of tensors: show, translate and convert them."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
-
-
-COMMANDS = (
-    show,
-    explore,
-    offset,
-    diff,
-    verify,
-    guess,
-    cost,
-    translate,
-    formats,
-    convert,
-    info,
-    strides,
-    run,
-    plan,
-    optimize,
-    audit,
-    explain,
-    bench,
-    tune,
-    completion,
-)
-for command in COMMANDS:
-    application.add_command(command)

@@ -27,7 +27,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -250,6 +249,8 @@ class Output:
         """Write a document where it is wanted: a value of dicts, lists, text and numbers."""
         if self.json_to is None:
             return
+        from json import dumps
+
         text = dumps(value, indent=2) + "\n"
         if self.json_to == STANDARD:
             click.echo(text, nl=False)
