@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,34 @@ from relayout.graph.compiling import compiled
 from relayout.graph.evaluate import evaluate
 from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.inference import inferred
+from relayout.graph.lowering.case import label
 from relayout.graph.run import Run
+from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.functions import OF_ONNX
 from relayout.ops.reductions import REDUCTIONS
+from strategies import tried
+
+
+def test_how_a_format_is_spelled_does_not_depend_on_who_asked_first() -> None:
+    """Axes of size 1 may stand anywhere, and descriptors are equal; those with gaps stand for dense ones."""
+    random = Random(1)
+    for _ in range(tried(300)):
+        dims = tuple(random.choice((1, 1, 2, 3)) for _ in range(random.randint(2, 6)))
+        letters = "abcdef"[: len(dims)]
+        several = [axis for axis, size in zip(letters, dims, strict=True) if size > 1]
+        order, found = random.sample(several, len(several)), set()
+        for _ in range(6):
+            tag = list(order)
+            for axis in set(letters) - set(several):
+                tag.insert(random.randint(0, len(tag)), axis)
+            desc = MemoryDesc(dims, "f32", "".join(tag))
+            label.cache_clear()
+            assert label(desc) == desc
+            found.add(label(desc).tag)
+            wider = MemoryDesc(dims, "f32", strides=[2 * stride for stride in desc.strides])
+            label.cache_clear()
+            found.add(label(wider).tag)
+        assert len(found) == 1, (dims, order, found)
 
 
 def graph(nodes: Sequence[Node], constants: dict[str, Any], **dims: tuple[int, ...]) -> Graph:

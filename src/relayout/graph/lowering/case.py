@@ -10,8 +10,9 @@ order are equal. What is really read may be a part of something larger, in the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, lru_cache
+from string import ascii_letters, ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -65,10 +66,44 @@ def row_major(dims: Sequence[int], dtype: str) -> MemoryDesc:
 
 @lru_cache(maxsize=KEPT)
 def label(desc: MemoryDesc) -> MemoryDesc:
-    """The format that a descriptor stands for: the same order, no holes, no names."""
+    """The format that a descriptor stands for: the same order, no holes, no names.
+
+    Where an axis of size 1 stands changes no place, so that such descriptors are equal; but a format is used
+    for other dims, too. It is always spelled alike, whoever asks first.
+
+    >>> {label(MemoryDesc((1, 8, 4, 4), "f32", format)).tag for format in ("nhwc", "hwnc", "hwcn")}
+    {'acdb'}
+    """
     if 0 in desc.dims or desc.layout.offset0 or desc.tag is None:
-        return MemoryDesc(desc.dims, desc.dtype, dense_like(desc.layout))
-    return MemoryDesc(desc.dims, desc.dtype, desc.tag)
+        desc = MemoryDesc(desc.dims, desc.dtype, dense_like(desc.layout))
+    tag = desc.tag
+    if 0 in desc.dims or tag is None:
+        return desc
+    rooms = zip(ascii_lowercase, desc.dims, desc.padded_dims, strict=False)
+    single = {axis for axis, *sizes in rooms if sizes == [1, 1]}
+    return MemoryDesc(desc.dims, desc.dtype, _spelled(tag, single) if single else tag)
+
+
+def _spelled(tag: str, single: Collection[str]) -> str:
+    """The usual one of the tags that differ only in where some axes stand among the outer ones.
+
+    >>> _spelled("cdab", "a"), _spelled("Bcda16b", "a"), _spelled("abcd", "cd"), _spelled("abc", "b")
+    ('acdb', 'aBcd16b', 'acdb', 'abc')
+    """
+    rank = len(tag) - len(tag.lstrip(ascii_letters))
+    outer, inner = tag[:rank], tag[rank:]
+    several = [axis for axis in outer if axis not in single]
+    if not inner:
+        plain = ascii_lowercase[:rank]
+        last = f"a{plain[2:]}b"
+        pixels = rank > 3 and not any(axis in several for axis in plain[2:])  # of one position each
+        for known in (last, plain) if pixels else (plain, last):
+            if [axis for axis in known if axis not in single] == several:
+                return known
+    for axis in sorted(single):
+        place = next((k for k, other in enumerate(several) if other.lower() > axis), len(several))
+        several.insert(place, axis)
+    return "".join(several) + inner
 
 
 def unblocked(desc: MemoryDesc) -> MemoryDesc:

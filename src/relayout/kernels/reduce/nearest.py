@@ -95,9 +95,7 @@ class _Row(NamedTuple):
     lines: tuple[_Line, ...]
 
 
-def moves(
-    src: MemoryDesc, dst: MemoryDesc, rows: Sequence[Sequence[Sequence[tuple[int, float]]]]
-) -> bool:
+def moves(src: MemoryDesc, dst: MemoryDesc, rows: Sequence[Sequence[Sequence[tuple[int, float]]]]) -> bool:
     """Whether every element of the destination is one of the source, bit for bit."""
     return src.dtype is dst.dtype and all(
         len(row) == 1 and row[0][1] == 1 for several in rows for row in several
