@@ -66,7 +66,7 @@ VECTORS = 2  # of outputs in a group
 PIXELS = {1: 8, 2: 4}  # of a tile, by its vectors: sums, weights and what is multiplied fill 16 registers
 LEAST_PIXELS = 4  # of a product; for fewer pixels it does not pay to split weights
 APART = 512  # rows of scratch so far from each other would share the sets of the L1 cache
-PARTS = (4, 1, 1 / 2)  # of the L2 cache, which pixels of a task fill
+FILLS = (4, 1, 1 / 2)  # of the L2 cache: what pixels of a task take of it
 
 ENTRY_CYCLES = 1.7  # an entry for a pixel and a vector: 1.6 to 1.76 measured; the model gives pairs 2
 SPLIT_CYCLES = 12.0  # to split an entry of a vector of weights
@@ -97,7 +97,7 @@ class Signs:
     block: int
     """Pixels of a task."""
     chunks: int
-    """Shares of the groups."""
+    """Of the groups of outputs; a task has one of them."""
     zeros: Zeros
 
     unpacks = False
@@ -115,7 +115,7 @@ class Signs:
 
     @property
     def blocks(self) -> int:
-        """Tasks of a share of the groups."""
+        """Tasks of a chunk of the groups: each has a block of the pixels."""
         return ceil(self.pixels / self.block)
 
     @property
@@ -272,11 +272,11 @@ def _loops(g: Geometry, source: Side, target: Side) -> tuple[tuple[Loop, ...], i
 
 
 def _cuts(size: int, machine: Machine, threads: int, pixels: int, groups: int) -> set[tuple[int, int]]:
-    """Pixels of a task, and shares of the groups: all threads get something to do."""
+    """Pixels of a task, and chunks of the groups: all threads get something to do."""
     found = set()
     step = max(PIXELS.values())
-    for part in PARTS:
-        most = max(step, int(machine.l2 * part) // size // step * step)
+    for fill in FILLS:
+        most = max(step, int(machine.l2 * fill) // size // step * step)
         blocks = ceil(pixels / most)
         block = min(pixels, ceil(ceil(pixels / blocks) / step) * step) if blocks > 1 else pixels
         found.add((block, 1))
