@@ -19,7 +19,8 @@ import relayout as rl
 from relayout.errors import LayoutError
 from relayout.graph import Graph, Node, Value
 from relayout.graph.plain import MAGIC, Reading, Writing
-from relayout.graph.saving import ALIGNED, BEGIN, _digest, load
+from relayout.graph.saving import ALIGNED, BEGIN, load
+from relayout.jit.cache import digest
 from relayout.primitives import Eltwise, Reorder, plain
 from relayout.primitives.plain import remade
 from strategies import examples
@@ -292,7 +293,7 @@ def parts(path):
 def written(path, document, rest, version=None):
     """A file whose digest is right."""
     header = json.dumps(document).encode()
-    begin = BEGIN.pack(MAGIC, version or b" 1  ", len(header), _digest(header))
+    begin = BEGIN.pack(MAGIC, version or b" 1  ", len(header), digest(header))
     path.write_bytes(begin + header + bytes(-len(header) % ALIGNED) + rest)
     return path
 

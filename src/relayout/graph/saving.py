@@ -44,11 +44,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-try:
-    from _blake2 import blake2b  # hashlib's; but that loads OpenSSL, which takes longer than a kernel
-except ImportError:
-    from hashlib import blake2b
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,6 +51,7 @@ from relayout.errors import LayoutError
 from relayout.forking import locked
 from relayout.graph.plain import MAGIC, Reading, Writing
 from relayout.graph.run import Compiled, Run
+from relayout.jit.cache import digest
 from relayout.primitives import plain
 from relayout.primitives.custom import Custom
 from relayout.primitives.lent import Moved, loan, told
@@ -144,16 +140,11 @@ def _written_run(run: Run, without_lent: bool = False) -> list[Any]:
     arrays = [*weights, *writing.arrays]
     document["sizes"] = [data.nbytes for data in arrays]
     header = json.dumps(document, separators=(",", ":")).encode()
-    begin = BEGIN.pack(MAGIC, b" %-3d" % VERSION, len(header), _digest(header))
+    begin = BEGIN.pack(MAGIC, b" %-3d" % VERSION, len(header), digest(header))
     parts: list[Any] = [begin + header + bytes(-len(header) % ALIGNED)]
     for data in arrays:
         parts += [data.data, bytes(-data.nbytes % ALIGNED)]
     return parts
-
-
-def _digest(header: bytes) -> bytes:
-    """What a header is told from any other by."""
-    return blake2b(header, digest_size=32).digest()
 
 
 def _calls(item: Item) -> bool:
@@ -267,7 +258,7 @@ def _parts(data: Bytes) -> tuple[dict[str, Any], list[Bytes]]:
     if length > MOST_HEADER or end > data.size:
         raise LayoutError(f"the file is truncated: its header has {length} bytes, the file {data.size}")
     header = data[BEGIN.size : end].tobytes()
-    if _digest(header) != seal:
+    if digest(header) != seal:
         raise LayoutError("the header is damaged")
     document = json.loads(header)
     arrays, at = [], _ended(end)

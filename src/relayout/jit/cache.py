@@ -48,9 +48,13 @@ import os
 import re
 import stat
 import time
-from _imp import source_hash
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+
+try:
+    from _blake2 import blake2b  # hashlib's; but that loads OpenSSL, which takes longer than a kernel
+except ImportError:
+    from hashlib import blake2b
 
 from relayout.environment import named_number
 
@@ -60,7 +64,6 @@ __all__ = [
 ]
 
 DIGEST = 32  # bytes
-KEYS = 1, 2, 3, 4  # a digest of 8 bytes for each
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PARTS = (
     *(".", "layout", "loops", "ops", "ir", "targets", "jit", "runtime", "reorder", "primitives"),
@@ -91,13 +94,8 @@ DAY = 86400  # seconds; an entry that was used earlier is touched
 
 
 def digest(data: bytes) -> bytes:
-    """What tells data apart: SipHash by four keys, 32 bytes.
-
-    It is what Python itself tells source code apart by (:func:`importlib.util.source_hash`), and there from
-    the start: any function of ``hashlib`` is in a library that has to be loaded, which takes as long as the
-    kernel. Who knows the keys may find data of equal digests; but nobody else can write to the folder.
-    """
-    return b"".join([source_hash(key, data) for key in KEYS])
+    """What tells data apart: BLAKE2b, 32 bytes."""
+    return blake2b(data, digest_size=DIGEST).digest()
 
 
 def sources(imported: int) -> str | None:
@@ -208,7 +206,7 @@ def young(file: os.stat_result, imported: int) -> bool:
 
 def _sources(imported: int) -> str | None:
     """The digest of what the files hold now."""
-    whole = []
+    whole = blake2b(digest_size=DIGEST)
     try:
         for name in _files():
             with open(f"{PACKAGE}/{name}", "rb", buffering=0) as file:
@@ -217,10 +215,10 @@ def _sources(imported: int) -> str | None:
                 text = file.read()
             if name.startswith(WRITERS) and _asks_environment(text):
                 return None
-            whole.append(b"%s %d\n%s" % (name.encode(), len(text), text))
+            whole.update(b"%s %d\n%s" % (name.encode(), len(text), text))
     except OSError:
         return None
-    return digest(b"".join(whole)).hex()
+    return whole.hexdigest()
 
 
 def _asks_environment(text: bytes) -> bool:
