@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from drawn import KINDS, Draw
-from elementwise import check, machine_code
+from elementwise import check, machine_code, values
 from fences import output_of
 from relayout import LayoutError
 from strategies import examples
@@ -39,6 +40,41 @@ def test_it_does_what_its_definition_says(kind, seed):
     except LayoutError:  # no window fits, say
         return
     check(made, seed % 1000, slack=slack_of(kind))
+
+
+OPEN = {
+    *("convolution_backward_data", "convolution_backward_weights"),
+    *("deconvolution", "deconvolution_backward_weights"),
+    "batch_normalization",
+}
+"""Whether padding is multiplied is left open (docs/primitives.md); and what the mean of infinities is."""
+SPECIAL = np.array([np.nan, np.inf, -np.inf, -0.0])
+
+
+def with_special(made, rng):
+    """What a primitive reads, with a few or many numbers that are none."""
+    found = {}
+    for k, name in enumerate(made.inputs):
+        desc = made.descs[name]
+        found[name] = np.asarray(values(name, desc, k), np.float64)
+        if desc.dtype.is_float and rng.random() < 0.7:
+            among = SPECIAL if rng.random() < 0.7 else SPECIAL[rng.integers(4)]
+            there = rng.random(desc.dims) < rng.choice([0.01, 0.1, 0.5])
+            found[name] = np.where(there, rng.choice(np.atleast_1d(among), desc.dims), found[name])
+    return found
+
+
+@pytest.mark.turns(2)
+@examples(20)
+@pytest.mark.parametrize("kind", sorted({*KINDS} - OPEN))
+@given(seed=st.integers(0, 1 << 32))
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_nan_and_infinity_go_where_the_definition_says(kind, seed):
+    try:
+        made = KINDS[kind](Draw(Random(seed)))
+    except LayoutError:
+        return
+    check(made, seed % 1000, with_special(made, np.random.default_rng(seed)), slack_of(kind))
 
 
 @pytest.mark.skipif(not machine_code(), reason="this host forbids making machine code")

@@ -35,9 +35,10 @@ algorithm         f'(x), from the source                      from d, the       
 ``round`` has none. ``relu`` and ``elu`` from the destination want an alpha that is not negative, since
 otherwise a destination does not tell on which side of 0 its source was.
 
-Where a derivative is 0 by a condition (``relu``, ``clip``, ``hardsigmoid``, ``hardswish``), so is the
-gradient, even where ``diff_dst`` is infinite or NaN. Formulas that would lose digits by ``1 - x`` are taken
-in another form, and arguments are bounded where infinity would meet a factor that vanishes there.
+Where a derivative is 0 by a condition (``relu``, ``clip``, ``hardsigmoid``, ``hardswish``, ``pow`` with a
+``beta`` of 0), so is the gradient, even where ``diff_dst`` is infinite or NaN; else it is their product.
+Formulas that would lose digits by ``1 - x`` are taken in another form, and arguments are bounded where
+infinity would meet a factor that vanishes there.
 """
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ class Derivative(NamedTuple):
     """In NumPy, for double precision; alpha and beta."""
     write: Callable[[Writing, int, int, float, float], int]
     """The terms: the number of x, that of diff_dst, alpha and beta; the number of diff_src."""
+    flat: Callable[[Any, float, float], Any] | None = None
+    """In NumPy, where it is 0 by a condition, whatever ``diff_dst`` is; None: nowhere."""
 
 
 def _times(factor: Callable[[Writing, int, float, float], int]) -> Callable[..., int]:
@@ -117,7 +120,7 @@ def _write_relu(w: Writing, x: int, diff: int, a: float, b: float) -> int:
     return _where(w, low, _scaled(w, diff, a), diff) if a else _zero_where(w, low, diff)
 
 
-relu = Derivative(lambda x, a, b: np.where(x <= 0, a, 1.0), _write_relu)
+relu = Derivative(lambda x, a, b: np.where(x <= 0, a, 1.0), _write_relu, lambda x, a, b: (x <= 0) & (a == 0))
 
 
 def _write_elu(w: Writing, x: int, diff: int, a: float, b: float) -> int:
@@ -136,16 +139,18 @@ def _write_elu_dst(w: Writing, d: int, diff: int, a: float, b: float) -> int:
 elu_dst = Derivative(lambda d, a, b: np.where(d > 0, 1.0, d + a), _write_elu_dst)
 
 
-def _outside(high: str) -> Callable[[Writing, int, int, float, float], int]:
+def _bounds(high: str, flat: Callable[[Any, float, float], Any]) -> Derivative:
+    """That of a function which stays between two numbers: 1 between them."""
+
     def write(w: Writing, x: int, diff: int, a: float, b: float) -> int:
         below, above = w.apply("le", x, w.number("f32", a)), w.apply(high, x, w.number("f32", b))
         return _zero_where(w, w.apply("or", below, above), diff)
 
-    return write
+    return Derivative(lambda x, a, b: np.where(flat(x, a, b), 0.0, 1.0), write, flat)
 
 
-clip = Derivative(lambda x, a, b: np.where((x <= a) | (x > b), 0.0, 1.0), _outside("gt"))
-clip_v2 = Derivative(lambda x, a, b: np.where((x <= a) | (x >= b), 0.0, 1.0), _outside("ge"))
+clip = _bounds("gt", lambda x, a, b: (x <= a) | (x > b))
+clip_v2 = _bounds("ge", lambda x, a, b: (x <= a) | (x >= b))
 
 
 def _hard(w: Writing, x: int, a: float, b: float) -> tuple[int, int]:
@@ -160,12 +165,12 @@ def _write_hardsigmoid(w: Writing, x: int, diff: int, a: float, b: float) -> int
     return _zero_where(w, w.apply("or", below, above), _scaled(w, diff, a))
 
 
-def _define_hardsigmoid(x: Any, a: float, b: float) -> Any:
+def _beyond(x: Any, a: float, b: float) -> Any:
     at = a * x + b
-    return np.where((at <= 0) | (at >= 1), 0.0, a)
+    return (at <= 0) | (at >= 1)
 
 
-hardsigmoid = Derivative(_define_hardsigmoid, _write_hardsigmoid)
+hardsigmoid = Derivative(lambda x, a, b: np.where(_beyond(x, a, b), 0.0, a), _write_hardsigmoid, _beyond)
 
 
 def _write_hardswish(w: Writing, x: int, diff: int, a: float, b: float) -> int:
@@ -180,7 +185,7 @@ def _define_hardswish(x: Any, a: float, b: float) -> Any:
     return np.where(at <= 0, 0.0, np.where(at >= 1, 1.0, a * x + at))
 
 
-hardswish = Derivative(_define_hardswish, _write_hardswish)
+hardswish = Derivative(_define_hardswish, _write_hardswish, lambda x, a, b: a * x + b <= 0)
 
 
 # -- from the source ----------------------------------------------------------------------------------------
@@ -300,7 +305,7 @@ def _define_pow(x: Any, a: float, b: float) -> Any:
     return a * b * (power if float(b).is_integer() else np.where(x < 0, np.nan, power))
 
 
-pow_ = Derivative(_define_pow, _write_pow)
+pow_ = Derivative(_define_pow, _write_pow, lambda x, a, b: b == 0)
 
 
 def _write_mish(w: Writing, x: int, a: float, b: float) -> int:

@@ -124,6 +124,8 @@ class Outputs(NamedTuple):
     pieces: tuple[tuple[Piece, ...], ...]
     weights: tuple[int, ...]
     """Where each lies in the weights, behind the first one."""
+    valid: tuple[int, ...]
+    """How many channels each has; lanes behind them are padding of the weights."""
 
 
 class Inputs(NamedTuple):

@@ -278,6 +278,7 @@ class _Blocks:
         kind = Outputs(
             tuple(tuple(piece._replace(offset=piece.offset - begin) for piece in pieces) for pieces in found),
             tuple(place - places[0] for place in places),
+            tuple(valid for _, valid in spans),
         )
         number = self.outputs.setdefault(kind, len(self.outputs))
         self.filters.append(Filters(number, begin, places[0], first, len(self.tiles), src, channels))

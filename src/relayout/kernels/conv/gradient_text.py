@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import cycle
 from typing import NamedTuple
 
 from relayout.dtypes import dtype
@@ -492,12 +493,22 @@ class _Writer:
             for k, picks in enumerate(self.plan.spread):
                 yield k, v, channels if picks == straight else f.shuffle(channels, picks)
 
-    def store(self, f: Function, sums: list[Value], taps: int, count: int, outputs: Outputs) -> None:
-        """Write the first sums of a share, add the others to them.
+    def cleared(self, f: Function, x: Value, valid: int) -> Value:
+        """A vector with zeros behind the first lanes."""
+        picks = [k if k < valid else self.lanes + k for k in range(self.lanes)]
+        return f.shuffle(x, picks, constant(self.sum, 0))
 
-        All are loaded before one is stored: vectors of outputs lie multiples of 4 KiB apart, and processors
-        let a load wait for a store whose address ends alike.
+    def store(self, f: Function, sums: list[Value], taps: int, count: int, outputs: Outputs) -> None:
+        """Write the first sums of a share, add the others to them; zeros behind the last channel.
+
+        What is loaded there is zero, but the source that it has met may be infinite or NaN. All sums are
+        loaded before one is stored: vectors of outputs lie multiples of 4 KiB apart, and processors let a load
+        wait for a store whose address ends alike.
         """
+        valid = cycle(outputs.valid)
+        sums = [
+            one if n == self.lanes else self.cleared(f, one, n) for one, n in zip(sums, valid, strict=False)
+        ]
         places = [
             f.gep(f.gep(f["sums"], t * self.plan.across + k * self.plan.step), at)
             for t in range(taps)

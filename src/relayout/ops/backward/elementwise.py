@@ -24,13 +24,14 @@ class EltwiseBackward(Operation):
     use_dst: bool = False
 
     def compute(self, *, diff_dst: Reals, src: Reals | None = None, dst: Reals | None = None) -> Reals:
-        """The gradient times the derivative; nothing where that is 0."""
-        function = self.function
+        """The gradient times the derivative; nothing where that is 0 by a condition."""
+        function, derivative = self.function, self.function.derivative(self.use_dst)
+        given = dst if self.use_dst else src, function.alpha, function.beta
         with np.errstate(all="ignore"):
-            by = function.derivative(self.use_dst).define(
-                dst if self.use_dst else src, function.alpha, function.beta
+            found = diff_dst * derivative.define(*given)
+            return np.asarray(
+                found if derivative.flat is None else np.where(derivative.flat(*given), 0.0, found)
             )
-            return np.asarray(np.where(by == 0, 0.0, diff_dst * by))
 
     @property
     def expression(self) -> Expression:
