@@ -183,6 +183,36 @@ def test_a_guard_is_compiled_as_what_it_guards():
     assert compile_.assemble(made, machine_.machine("x86-64-v3", "x86_64-unknown-linux-gnu"))
 
 
+ENTRY = "define void @k(ptr %s, i64 %n) noinline optnone {{\nentry:\n{}  ret void\n}}\n"
+LINUX = "x86_64-unknown-linux-gnu"
+
+
+def test_a_function_that_llvm_does_not_change_guards_itself():
+    loop = """\
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%j, %loop]
+  %j = add i64 %i, 1
+  %more = icmp slt i64 %j, %n
+  br i1 %more, label %loop, label %done
+done:
+"""
+    made = floating.guarded(ENTRY.format(loop), ["k"], LINUX)
+    assert made.count("define ") == 1
+    assert made.count("@llvm.x86.sse.ldmxcsr(ptr %usual)") == made.count("ldmxcsr(ptr %before)") == 1
+    assert compile_.assemble(made, machine_.machine("x86-64-v3", LINUX))
+
+
+@pytest.mark.parametrize(
+    "lines", ["  %room = alloca [64 x i8]\n", "  br i1 true, label %a, label %b\na:\n  ret void\nb:\n"]
+)
+def test_rooms_and_several_ends_are_guarded_from_outside(lines):
+    """What is allocated behind the first block would be allocated again in each turn."""
+    made = floating.guarded(ENTRY.format(lines), ["k"], LINUX)
+    assert made.count("define internal void @k.body(") == 1
+    assert compile_.assemble(made, machine_.machine("x86-64-v3", LINUX))
+
+
 def test_what_is_not_known_stays_as_it_is():
     assert floating.guarded("anything", ["k"], "riscv64-unknown-linux-gnu") == "anything"
     with pytest.raises(ValueError, match="no function k"):

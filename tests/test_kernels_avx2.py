@@ -238,6 +238,32 @@ def test_nothing_outside_of_both_buffers_is_touched():
     assert output_of(code).endswith("done\n")
 
 
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("turns", [1, 6, 8])
+@pytest.mark.parametrize("pitch", [0, 256])
+def test_loops_of_tiles_hide_how_they_go_on(cpu, turns, pitch):
+    """Where that was measured. What is asked for goes on as pixels do: no address is computed anew."""
+    from relayout.kernels.conv.arithmetic import FLOATS
+    from relayout.kernels.conv.tile import Tile, tile_function
+    from relayout.loops.nest import Loop
+
+    class Stored:
+        def __call__(self, b, x, pixel, number):
+            return x
+
+        def store(self, b, sums):
+            for k, (x, _, _) in enumerate(sums):
+                b.store(x, b.gep(b["dst"], 32 * k), 4)
+
+    made, name = machine(cpu), "f32"
+    pixels = (0, 256, 512)
+    tile = Tile(FLOATS, name, pixels, pixels, (0,), ((),), 8, (Loop(turns, (4, 32)),), pitch=pitch)
+    text = tile_function("tile", tile, made, (), Stored())
+    hidden = text.count("@llvm.launder.invariant.group.p0(")
+    assert hidden == (made.is_avx2 and turns > 1) * (2 + (pitch > 0))
+    assert ("ptrtoint" in text) == (not made.is_avx2 and turns > 1 and pitch > 0)
+
+
 def test_no_instructions_without_an_avx_form_are_asked_for():
     """Those of SSE4A are slow between others, and LLVM would take them on AMD's processors."""
     assert "+sse4a" not in host().features

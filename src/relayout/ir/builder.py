@@ -108,6 +108,8 @@ class Builder:
     """
 
     machine: Machine
+    opaque_loops = False
+    """Whether LLVM is kept from seeing how indices and pointers go from turn to turn (:meth:`unrelated`)."""
 
     def __init__(self, machine: Machine | None = None) -> None:
         if machine is not None:
@@ -335,6 +337,24 @@ class Builder:
         """
         return self._value(x.type, f'call {x.type} asm sideeffect "", "=x,0"({x.type} {x})')
 
+    def unrelated(self, x: Value) -> Value:
+        """An integer or a pointer of which LLVM doesn't know how it was computed; anything else as it is.
+
+        What a loop hands on so is no induction variable: passes that look for better ones, a fifth of the
+        time that LLVM takes for a register tile, find nothing to do. It takes no instruction.
+
+        >>> b = Builder()
+        >>> x, y = b.unrelated(Value("%x", PTR)), b.unrelated(Value("%i", I64))
+        >>> print(b.body())
+          %v1 = call ptr @llvm.launder.invariant.group.p0(ptr %x)
+          %v2 = call i64 asm "", "=r,0"(i64 %i)
+        """
+        if x.number is not None or x.type not in (I64, PTR):
+            return x
+        if x.type == PTR:
+            return self.intrinsic("launder.invariant.group", x)
+        return self._value(x.type, f'call {x.type} asm "", "=r,0"({x.type} {x})')
+
     def intrinsic(self, name: str, *operands: Value, result: Type | None = None) -> Value:
         """Call one of LLVM's intrinsics that are overloaded by the type of their operands.
 
@@ -414,6 +434,8 @@ class Builder:
             self.label(turn)
         after = body(index, list(carried))
         following = self.add(index, step)
+        if self.opaque_loops:
+            following, *after = (self.unrelated(x) for x in (following, *after))
         for k, (x, first, last) in enumerate(
             zip((index, *carried), (start, *given), (following, *after), strict=True)
         ):
@@ -481,6 +503,8 @@ class Function(Builder):
         Those of the function: ``noinline``.
     marks : mapping of str to str
         Those of arguments: ``noalias``.
+    opaque_loops : bool
+        Whether its loops are written as they shall become, see :meth:`Builder.unrelated`.
     """
 
     def __init__(
@@ -491,8 +515,10 @@ class Function(Builder):
         linkage: str = "",
         attributes: str = "",
         marks: Mapping[str, str] | None = None,
+        opaque_loops: bool = False,
     ) -> None:
         super().__init__(machine)
+        self.opaque_loops = opaque_loops
         self.arguments = [Value(f"%{argument}", type) for argument, type in arguments.items()]
         marked = ((x, (marks or {}).get(x[1:], "")) for x in self.arguments)
         given = ", ".join(f"{x.type} {mark} {x}" if mark else f"{x.type} {x}" for x, mark in marked)

@@ -35,7 +35,8 @@ def kernel(name: str, machine: Machine, linkage: str = "", calls: bool = False) 
     False
     """
     arguments = {"src": PTR, "dst": PTR, "ops": PTR, "part": I64, "parts": I64}
-    return Function(name, arguments, machine, linkage, SELDOM if calls and machine.is_avx2 else "")
+    hastily = calls and machine.is_avx2
+    return Function(name, arguments, machine, linkage, SELDOM if hastily else "", opaque_loops=hastily)
 
 
 def streaming(name: str, machine: Machine, stream: bool, write: Callable[[Function, bool], None]) -> str:

@@ -74,11 +74,29 @@ guarded:
 """
 
 
+WITHIN = """\
+guard:{HEAD}
+  br i1 %as.usual, label %entry, label %guarded
+guarded:
+  {SET}
+  br label %entry
+entry:"""
+LEAVE = """\
+  br i1 %as.usual, label %leave, label %restored
+restored:
+  {RESTORE}
+  br label %leave
+leave:
+  ret void
+}}"""
+
+
 def guarded(ir: str, names: Sequence[str], triple: str) -> str:
     r"""A module whose functions of these names compute in the usual state.
 
-    Each becomes an internal function behind one that has its name, and its attributes. On processors that are
-    not known here the module stays as it is.
+    Each becomes an internal function behind one that has its name, and its attributes. One that computes
+    nothing itself and that LLVM may not change (``optnone``) looks at the state at its own beginning: one
+    function less to compile. On processors that are not known here the module stays as it is.
 
     >>> ir = "define void @k(ptr noalias %x, i64 %n) {\n  ret void\n}"
     >>> print(guarded(ir, ["k"], "aarch64-unknown-linux-gnu"))
@@ -111,6 +129,9 @@ def guarded(ir: str, names: Sequence[str], triple: str) -> str:
         head = re.search(rf"^define (\w+) @{re.escape(name)}\(([^)]*)\)([^{{]*)", ir, re.MULTILINE)
         if head is None:
             raise ValueError(f"the module defines no function {name}")
+        if "optnone" in head[3] and (inside := _guarded_inside(ir, head, family)) is not None:
+            ir = inside
+            continue
         ir = f"{ir[: head.start()]}define internal {head[1]} @{name}.body({head[2]}){ir[head.end(2) + 1 :]}"
         words = [parameter.split() for parameter in head[2].split(",")]
         guards.append(
@@ -128,6 +149,23 @@ def guarded(ir: str, names: Sequence[str], triple: str) -> str:
             )
         )
     return "".join([ir, *guards, DECLARATIONS[family]])
+
+
+def _guarded_inside(ir: str, head: re.Match[str], family: str) -> str | None:
+    """The module with the guard in a function itself; None where that function has to stay as it is.
+
+    What it allocates must be allocated in its first block, and it must end in one place.
+    """
+    start, end = head.end(), ir.index("\n}", head.end())
+    body = ir[start:end]
+    before, _, last = body.rpartition("\n")
+    if head[1] != "void" or last != "  ret void" or "ret void" in before or " = alloca " in body:
+        return None
+    if not body.startswith("{\nentry:\n"):
+        return None
+    begin = WITHIN.format(HEAD=HEADS[family], SET=SETS[family][0])
+    leave = LEAVE.format(RESTORE=SETS[family][1])
+    return f"{ir[:start]}{{\n{begin}{before.removeprefix('{' + chr(10) + 'entry:')}\n{leave}{ir[end + 2 :]}"
 
 
 def _results(kind: str) -> dict[str, str]:

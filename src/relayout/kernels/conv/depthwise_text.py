@@ -62,7 +62,9 @@ class _Lanes:
         self.lanes = lanes_of(plan.machine)
         self.vector = vector(self.lanes, FLOAT)
         self.zero = constant(self.vector, 0.0)
-        self.b = Function(name, arguments, plan.machine, "internal", "noinline")
+        self.b = Function(
+            name, arguments, plan.machine, "internal", "noinline", opaque_loops=plan.machine.is_avx2
+        )
 
     def number(self, pointer: Value) -> Value:
         """An s32 in all lanes, as f32."""

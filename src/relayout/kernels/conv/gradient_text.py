@@ -502,8 +502,8 @@ class _Writer:
         """Write the first sums of a share, add the others to them; zeros behind the last channel.
 
         What is loaded there is zero, but the source that it has met may be infinite or NaN. All sums are
-        loaded before one is stored: vectors of outputs lie multiples of 4 KiB apart, and processors let a load
-        wait for a store whose address ends alike.
+        loaded before one is stored: vectors of outputs lie multiples of 4 KiB apart, and processors let a
+        load wait for a store whose address ends alike.
         """
         valid = cycle(outputs.valid)
         sums = [

@@ -231,7 +231,8 @@ class _Writer:
         )
         arguments = dict.fromkeys(("src", "weights", "dst", *extra), PTR)
         arguments |= dict.fromkeys(COUNTS if self.counts else (), I64)
-        self.b = Function(name, arguments, machine, "internal", "noinline")
+        self.b = Function(name, arguments, machine, "internal", "noinline", opaque_loops=machine.is_avx2)
+        self.asks: Value | None = None  # where a turn prefetches, if loops carry it along
         self.dot = Dot(self.b, tile.arithmetic, tile.weights_type, self.lanes)
         self.sum, self.factor = self.dot.sum, self.dot.factor
 
@@ -367,8 +368,13 @@ class _Writer:
         sums: list[Value],
         body: Callable[[Value, Value, list[Value]], list[Value]],
         several: int = 1,
+        asked: tuple[Value, int] | None = None,
     ) -> list[Value]:
-        """All turns of a loop: in pieces of several, which divide its extent; one by one if they differ."""
+        """All turns of a loop: in pieces of several, which divide its extent; one by one if they differ.
+
+        ``asked`` is where the first of them prefetches, and the bytes from there to where the next one does:
+        ``body`` finds it in :attr:`asks`.
+        """
         b, (forth, on) = self.b, loop.steps
         if loop == self.columns:
             for k, pixels in enumerate(self.tile.outside):
@@ -378,18 +384,24 @@ class _Writer:
 
         def turn(_: Value, given: list[Value]) -> list[Value]:
             s, y, *inside = given
+            asks = [] if asked is None else [inside.pop(0)]
             for k in range(several):
                 self.behind = k
+                if asked is not None:
+                    self.asks = b.gep(asks[0], k * asked[1])
                 inside = body(b.gep(s, k * forth), b.gep(y, k * on), inside)
                 if several > 1:
                     b.line(BARRIER)
                     if self.tile.arithmetic.sums != "f32" and k + 1 < several:
                         inside = [b.opaque(one) for one in inside]
-            self.behind = 0
-            return [b.gep(s, several * forth), b.gep(y, several * on), *inside]
+            self.behind, self.asks = 0, None
+            if asked is not None:
+                asks = [b.gep(asks[0], several * asked[1])]
+            return [b.gep(s, several * forth), b.gep(y, several * on), *asks, *inside]
 
         count = b[self.counts[loop]] if loop in self.counts else loop.extent // several
-        return b.repeat(0, count, 1, [src, weights, *sums], turn, True)[2:]
+        asks = [] if asked is None else [asked[0]]
+        return b.repeat(0, count, 1, [src, weights, *asks, *sums], turn, True)[2 + len(asks) :]
 
     def innermost(
         self,
@@ -398,11 +410,12 @@ class _Writer:
         weights: Value,
         sums: list[Value],
         body: Callable[[Value, Value, list[Value]], list[Value]],
+        asked: tuple[Value, int] | None = None,
     ) -> list[Value]:
         """The turns of the innermost loop, several of them one behind the other."""
         differ = loop in self.counts or loop == self.columns
         several = next(n for n in range(self.unrolled, 0, -1) if loop.extent % n == 0)
-        return self.turns(loop, src, weights, sums, body, 1 if differ else several)
+        return self.turns(loop, src, weights, sums, body, 1 if differ else several, asked)
 
     def fresh(self, step: int) -> bool:
         """Whether something that goes on by so many bytes in a turn is in another line than a turn before."""
@@ -454,10 +467,21 @@ class _Writer:
             following = self.following(loop, src, s, ahead) if apart else None
             after = self.nest(left[1:], s, y, inside, following)
             if ahead and not left[1:] and self.fresh(loop.steps[0] * len(self.tile.src)):
-                self.prefetch_part(self.b.gep(src, ahead) if later is None else later, src, s)
+                if self.asks is not None:
+                    self.prefetch(self.asks)
+                else:
+                    self.prefetch_part(self.b.gep(src, ahead) if later is None else later, src, s)
             return after
 
-        return (self.turns if left[1:] else self.innermost)(loop, src, weights, sums, body)
+        if left[1:]:
+            return self.turns(loop, src, weights, sums, body)
+        asked = None
+        if self.b.opaque_loops and ahead:  # nobody else would find out that such a pointer can be kept
+            start = self.b.gep(src, ahead) if later is None else later
+            asked = start, loop.steps[0] * len(self.tile.src)
+        elif self.b.opaque_loops and self.tile.later:
+            asked = self.b["later"], self.tile.later
+        return self.innermost(loop, src, weights, sums, body, asked)
 
     def following(self, loop: Loop, start: Value, here: Value, ahead: int) -> Value:
         """Which pixels are read after those here: of the next turn, or of the next tile."""
@@ -475,8 +499,11 @@ class _Writer:
         vectors = [[self.dot.weights(b.gep(weights, at)) for at in tap] for tap in streams]
         self.prefetch_weights(weights, list(chain.from_iterable(streams)))
         if tile.later and self.fresh(tile.later):
-            gone = b.sub(b.ptrtoint(weights), b.ptrtoint(b["weights"]))
-            b.prefetch(b.gep(b["later"], b.udiv(gone, tile.loops[-1].steps[1] // tile.later)), 2)
+            if self.asks is not None:
+                b.prefetch(self.asks, 2)
+            else:
+                gone = b.sub(b.ptrtoint(weights), b.ptrtoint(b["weights"]))
+                b.prefetch(b.gep(b["later"], b.udiv(gone, tile.loops[-1].steps[1] // tile.later)), 2)
         uses: dict[int, list[tuple[int, int]]] = {}
         for p, at in enumerate(tile.src):
             for tap, (behind, _) in enumerate(tile.taps):

@@ -161,7 +161,7 @@ class _Function:
         self.sizes = [kind.bits // 8 for kind in results]
         names = [*(f"d{k}" for k in range(len(results))), *(f"o{k}" for k in range(len(operands)))]
         arguments = {**dict.fromkeys(names, PTR), "lo": I64, "hi": I64}
-        self.b = Function(name, arguments, machine, "internal")
+        self.b = Function(name, arguments, machine, "internal", opaque_loops=machine.is_avx2)
         self._spread: dict[tuple[int, int], Value] = {}  # operands that are one element for the whole run
         self._pattern: dict[tuple[int, int], Value] = {}  # those that start anew with each row
         self.byte = self._only_byte()
