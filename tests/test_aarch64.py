@@ -12,7 +12,7 @@ import foreign
 import relayout as rl
 from elementwise import compare, framed, laid_out, values
 from relayout import MemoryDesc
-from relayout.kernels.conv.module import ENTRY
+from relayout.kernels.conv import ENTRY
 from test_amx_products import modules_of, tiles
 from test_any_primitive import slack_of
 from test_products import judge, machines, problem, products, random_values, tolerance

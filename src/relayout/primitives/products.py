@@ -26,6 +26,7 @@ from relayout.records import dataclass, replace
 if TYPE_CHECKING:
     from relayout.kernels.conv.arithmetic import Arithmetic, Zeros
     from relayout.kernels.conv.candidates import Candidate, Plan
+    from relayout.kernels.conv.convolution import Rows
     from relayout.kernels.conv.epilogue import Epilogue, Operand
     from relayout.kernels.conv.geometry import Geometry
     from relayout.kernels.conv.planning import Problem
@@ -403,8 +404,8 @@ def _shifted(program: Program, shifts: Mapping[str, int]) -> Program | None:
 @locked
 @if_possible
 def _products(made: Products, schedule: str, machine: Machine, many: int) -> Lowered | None:
+    from relayout.kernels.conv import ENTRY
     from relayout.kernels.conv.epilogue import Epilogue
-    from relayout.kernels.conv.module import ENTRY
 
     target = made.whole or made.dst
     made = folded(made)
@@ -495,9 +496,27 @@ def fusable(made: Products) -> int:
 
 @locked
 def _text_of(plan: Plan, problem: Problem, epilogue: Epilogue) -> Callable[[], str] | None:
-    """What writes the text of a kernel; None where rows can't be reordered as it needs."""
+    """What writes the text of a kernel; None where rows can't be reordered as it needs.
+
+    Most kernels are on disk, and their texts are not asked for: what writes them is loaded by who does.
+    """
+    from relayout.kernels.conv.direct import Direct
+
+    rows = None
+    if isinstance(plan, Direct) and (plan.packs or plan.unpacks or plan.carried):
+        from relayout.kernels.conv.convolution import rows_of
+
+        rows = rows_of(plan, problem, epilogue)
+        if rows is None:
+            return None
+    return partial(_written, plan, epilogue, rows)
+
+
+@locked
+def _written(plan: Plan, epilogue: Epilogue, rows: Rows | None) -> str:
+    """The text of a kernel; ``rows`` are the reorders within it, where there are any."""
     from relayout.kernels.conv.amx_text import amx_module
-    from relayout.kernels.conv.convolution import module, rows_of
+    from relayout.kernels.conv.convolution import Rows, module
     from relayout.kernels.conv.depthwise import Depthwise
     from relayout.kernels.conv.depthwise_bytes import DepthwiseBytes
     from relayout.kernels.conv.depthwise_bytes_text import bytes_module
@@ -510,15 +529,14 @@ def _text_of(plan: Plan, problem: Problem, epilogue: Epilogue) -> Callable[[], s
     from relayout.kernels.conv.winograd_text import winograd_module
 
     if isinstance(plan, Gemv):
-        return partial(gemv_module, plan, epilogue)
+        return gemv_module(plan, epilogue)
     if isinstance(plan, DepthwiseBytes):
-        return partial(bytes_module, plan, epilogue)
+        return bytes_module(plan, epilogue)
     if isinstance(plan, Depthwise):
-        return partial(depthwise_module, plan, epilogue)
+        return depthwise_module(plan, epilogue)
     if isinstance(plan, Signs):
-        return partial(signs_module, plan, epilogue)
+        return signs_module(plan, epilogue)
     if isinstance(plan, Winograd):
-        return partial(winograd_module, plan, epilogue)
-    rows = rows_of(plan, problem, epilogue)
+        return winograd_module(plan, epilogue)
     write = amx_module if plan.arithmetic.tiles else module
-    return None if rows is None else partial(write, plan, rows, epilogue)
+    return write(plan, rows or Rows(), epilogue)

@@ -35,3 +35,6 @@
 ``gradient_text``     and their text
 ====================  =======================================================================================
 """
+
+ENTRY = "convolution"
+"""The name of the function that a module defines."""

@@ -15,15 +15,15 @@ from typing import NamedTuple, Protocol
 from relayout.ir.builder import table
 from relayout.ir.kernel import kernel, share
 from relayout.ir.types import I64, PTR, Value, constant
+from relayout.kernels.conv import ENTRY
 from relayout.kernels.conv.epilogue import Epilogue
 from relayout.kernels.conv.geometry import Geometry
 from relayout.kernels.conv.sides import Side, offset_code
 from relayout.kernels.conv.tile import WORD
 from relayout.targets.machine import Machine
 
-__all__ = ["ENTRY", "OPERANDS", "Module", "Vectors"]
+__all__ = ["OPERANDS", "Module", "Vectors"]
 
-ENTRY = "convolution"
 OPERANDS = ("weights", "bias", "scale", "src_zero_point", "weights_zero_point", "scratch")
 """What the third argument lists the addresses of; those that a convolution has not may be anything. Behind
 them come the operands of binary operations."""
