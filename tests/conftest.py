@@ -46,7 +46,7 @@ def pytest_configure() -> None:
 
 def pytest_report_header() -> str | None:
     """Which cases take their turn, where not all do."""
-    return None if THOROUGH >= 1 else f"the same cases: RELAYOUT_TURN={turn()}"
+    return None if THOROUGH >= 1 else f"to run the same cases of slow tests again: RELAYOUT_TURN={turn()}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

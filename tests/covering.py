@@ -75,4 +75,6 @@ def turn() -> int:
 
     ``RELAYOUT_TURN`` is set by the first process that asks, or by whoever wants the same cases again.
     """
-    return int(os.environ.setdefault("RELAYOUT_TURN", str(randrange(100))))
+    if not os.environ.get("RELAYOUT_TURN", "").isdecimal():
+        os.environ["RELAYOUT_TURN"] = str(randrange(100))
+    return int(os.environ["RELAYOUT_TURN"])

@@ -274,3 +274,18 @@ def test_text_and_pickles(make) -> None:
     for again in (remade(plain(made)), pickle.loads(pickle.dumps(made))):
         assert again.operation == made.operation
         assert again.descs == made.descs
+
+
+@runs_code
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("use_dst", [False, True])
+@pytest.mark.parametrize("function", [one for one in CASES if one.derivative().flat], ids=str)
+def test_where_a_function_is_flat_by_a_condition_nothing_comes_back(function, use_dst):
+    """Whatever ``diff_dst`` is, NaN as well."""
+    if use_dst and function not in BY_DST:
+        pytest.skip("the destination does not tell")
+    x = np.array([-np.inf, -40, -3, -1, 0, 0.5, 1, 3, 40, np.inf, np.nan])
+    given, diff = (one.ravel() for one in np.meshgrid(x, [np.nan, np.inf, -np.inf, 1]))
+    desc = MemoryDesc(given.shape, "f32", "a")
+    made = EltwiseBackward(Eltwise(desc, function), use_dst=use_dst)
+    check(made, arrays={name: diff if name == "diff_dst" else given for name in made.inputs})

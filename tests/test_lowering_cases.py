@@ -256,3 +256,19 @@ def test_reductions_of_the_table_are_kernels_of_networks(operator: str) -> None:
     x = np.random.default_rng(0).uniform(0.1, 2, (3, 5, 7)).astype("f4")
     nodes = [Node(operator, ("x", "axes"), ("y",), {"keepdims": 0})]
     assert defined(ran(graph(nodes, {"axes": np.array([0, -1])}, x=x.shape), x)) == []
+
+
+@pytest.mark.parametrize("way", ["pad", "linear", "nearest", "cubic"])
+def test_single_pixels_grow_in_the_order_that_is_wanted(way: str) -> None:
+    """Of one position row-major and channels-last are the same; of more, the result's format decides."""
+    x, size = np.array([1, 16, 1, 1]), np.array([1, 16, 4, 6])
+    shapes = {"dims": x, "size": size, "pads": np.array([0, 0, 1, 2, 0, 0, 2, 3])}
+    if way == "pad":
+        node = Node("Pad", ("y", "pads"), ("z",), {"mode": "constant"})
+    else:
+        how = {"mode": way, "coordinate_transformation_mode": "half_pixel"}
+        node = Node("Resize", ("y", "", "", "size"), ("z",), how)
+    made = graph([Node("Reshape", ("x", "dims"), ("y",)), node], shapes, x=(1, 16))
+    for format in (None, "nhwc"):
+        run = ran(made, format=format)
+        assert not run.plan.conversions

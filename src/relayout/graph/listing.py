@@ -32,7 +32,10 @@ def listed(plan: Plan) -> str:
     """
     several = plan.conversions
     spent = sum(one.seconds for one in several)
-    left = f"{counted(len(several), 'conversion')} take {_us(spent)} of them" if several else "no conversions"
+    verb = "takes" if len(several) == 1 else "take"
+    left = (
+        f"{counted(len(several), 'conversion')} {verb} {_us(spent)} of them" if several else "no conversions"
+    )
     parts = [f"{counted(len(plan.chosen), 'node')}, about {_us(plan.cost)} us; {left}"]
     by_operator: dict[str, list[Chosen]] = {}
     for one in plan.chosen:

@@ -132,13 +132,22 @@ def at_hand(key: str, otherwise: Callable[[bytes], Any] | None = None) -> Engine
         found = KNOWN.get(key)
         if found is not None or (data := cache.load(key)) is None:
             return found
-        names, note, kept = data.split(b"\n", 2)
+        try:
+            names, note, kept = data.split(b"\n", 2)
+            listed, words = names.decode().split(), note.decode()
+        except ValueError:  # whole, but written by somebody else
+            return None
         code = placed(kept)
         if code is None and otherwise is not None and not is_linked(kept):
             code = otherwise(kept)
         if code is None:
             return None
-        found = Engine(code, names.decode().split(), note.decode(), key)
+        found = Engine(code, listed, words, key)
+        try:
+            for name in listed:
+                found.address(name)
+        except KeyError:
+            return None
         KNOWN.add(key, found)
         return found
 

@@ -1,4 +1,4 @@
-"""Memory for machine code on Linux: written first, run afterwards, never both at once. And what fills it.
+"""Memory for machine code on Linux, written first, run afterwards, never both at once; and linked code in it.
 
 A process asks the system for pages that it may write to, fills them, and then has them made executable, which
 also takes the right to write away. Hosts that forbid machine code (SELinux without ``execmem``, systemd's

@@ -24,7 +24,7 @@ from relayout.graph.graph import Graph, Node, Value
 from relayout.graph.operators import OPERATORS
 from relayout.graph.operators.fused import FUSED
 from relayout.layout import views
-from relayout.layout.dense import dense_like
+from relayout.layout.dense import CHANNELS_LAST, dense_like
 from relayout.layout.descriptor import MemoryDesc
 from relayout.layout.layout import Layout, plain
 from relayout.records import dataclass, field
@@ -38,6 +38,7 @@ __all__ = [
     "operand_of",
     "reshaped",
     "row_major",
+    "spellings",
     "unblocked",
     "unfused",
 ]
@@ -104,6 +105,21 @@ def _spelled(tag: str, single: Collection[str]) -> str:
         place = next((k for k, other in enumerate(several) if other.lower() > axis), len(several))
         several.insert(place, axis)
     return "".join(several) + inner
+
+
+def spellings(desc: MemoryDesc) -> tuple[MemoryDesc, ...]:
+    """The formats whose order other dims may have: of single pixels channels-last and row-major are one.
+
+    >>> [one.tag for one in spellings(MemoryDesc((1, 8, 1, 1), "f32", "nhwc"))]
+    ['acdb', 'abcd']
+    >>> [one.tag for one in spellings(MemoryDesc((1, 8, 4, 1), "f32", "nhwc"))]
+    ['acdb']
+    """
+    rank = len(desc.dims)
+    if rank not in range(4, 6) or any(n != 1 for n in desc.dims[2:]):
+        return (desc,)
+    both = [MemoryDesc(desc.dims, desc.dtype, CHANNELS_LAST[rank]), row_major(desc.dims, desc.dtype.name)]
+    return tuple(one for one in both if one == desc) or (desc,)
 
 
 def unblocked(desc: MemoryDesc) -> MemoryDesc:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relayout.graph.graph import Node
-from relayout.graph.lowering.case import Case, Operand, label
+from relayout.graph.lowering.case import Case, Operand, label, spellings
 from relayout.graph.lowering.ways import Way, moving
 from relayout.graph.operators import OPERATORS
 from relayout.layout.descriptor import MemoryDesc
@@ -208,8 +208,10 @@ def following(
         return site.add(primitive, value, *constants, *operands, into=into)
 
     for desc in case.formats(src):
-        target = desc
+        targets = [desc]
         if dims is not None or case.out.dtype != src.dtype:
-            target = label(formats.following(desc, MemoryDesc(dims or src.dims, case.out.dtype, "any")))
-        read = {**wanted(case, steps, target), src.name: desc}
-        yield Way(read, (target,), times(desc) * moving(desc, target), make)
+            wide = MemoryDesc(dims or src.dims, case.out.dtype, "any")
+            targets = [label(formats.following(one, wide)) for one in spellings(desc)]
+        for target in dict.fromkeys(targets):
+            read = {**wanted(case, steps, target), src.name: desc}
+            yield Way(read, (target,), times(desc) * moving(desc, target), make)

@@ -16,7 +16,7 @@ import numpy as np
 
 from relayout import primitives
 from relayout.errors import LayoutError
-from relayout.graph.lowering.case import FLOATS, Case, Operand, label, reshaped, row_major, unfused
+from relayout.graph.lowering.case import FLOATS, Case, Operand, label, reshaped, row_major, spellings, unfused
 from relayout.graph.lowering.expressions import expressed
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
 from relayout.layout import views
@@ -305,9 +305,9 @@ def _enlarged_as_it_comes(case: Case, src: Operand, factors: Sequence[int]) -> I
         return whole
 
     for desc in case.formats(src):
-        if desc.layout.is_plain:
-            target = label(MemoryDesc(case.out.dims, src.dtype, desc.tag)) if desc.tag else None
-            if target is not None:
+        if desc.layout.is_plain and desc.tag:
+            for one in spellings(desc):
+                target = label(MemoryDesc(case.out.dims, src.dtype, one.tag))
                 yield Way({src.name: desc}, (target,), moving(desc, target), make, "copy")
 
 
@@ -371,14 +371,13 @@ def padded(case: Case) -> Iterator[Way] | None:
 
     def ways() -> Iterator[Way]:
         for desc in dict.fromkeys((*case.formats(src), row_major(src.dims, src.dtype))):
-            try:
-                target = label(MemoryDesc(case.out.dims, src.dtype, desc.tag)) if desc.tag else None
-                if target is not None:
+            for one in spellings(desc) if desc.tag else ():
+                try:
+                    target = label(MemoryDesc(case.out.dims, src.dtype, one.tag))
                     for axis, (front, _) in enumerate(around):
                         sliced(axis, front, front + src.dims[axis])(target.layout)
-            except LayoutError:
-                continue
-            if target is not None:
+                except LayoutError:
+                    continue
                 yield Way({src.name: desc}, (target,), moving(desc, target), make, "padded")
 
     return ways()

@@ -24,7 +24,7 @@ import numpy as np
 
 from relayout import primitives
 from relayout.errors import LayoutError
-from relayout.graph.lowering.case import Case, Operand, label, reshaped, row_major, unfused
+from relayout.graph.lowering.case import Case, Operand, label, reshaped, row_major, spellings, unfused
 from relayout.graph.lowering.chains import chain_of, following
 from relayout.graph.lowering.movement import enlarged
 from relayout.graph.lowering.ways import Way, moving, numbers, rule
@@ -122,8 +122,10 @@ def _by_axis(case: Case, src: Operand, several: Mapping[int, Rows]) -> Iterator[
             cost += MULTIPLIED * prod(done) * max(map(len, rows))
         known = dict.fromkeys(desc for desc in case.formats(src) if desc.layout.is_plain and desc.tag)
         for desc in known or [row_major(src.dims, src.dtype)]:
-            target = label(MemoryDesc(out.dims, src.dtype, desc.tag or row_major(out.dims, src.dtype).layout))
-            yield Way({src.name: desc}, (target,), cost + moving(desc, target), make, "axis by axis")
+            for one in spellings(desc):
+                order = one.tag or row_major(out.dims, src.dtype).layout
+                target = label(MemoryDesc(out.dims, src.dtype, order))
+                yield Way({src.name: desc}, (target,), cost + moving(desc, target), make, "axis by axis")
 
     return ways()
 

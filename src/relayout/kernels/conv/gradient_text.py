@@ -501,7 +501,7 @@ class _Writer:
     def store(self, f: Function, sums: list[Value], taps: int, count: int, outputs: Outputs) -> None:
         """Write the first sums of a share, add the others to them; zeros behind the last channel.
 
-        What is loaded there is zero, but the source that it has met may be infinite or NaN. All sums are
+        Behind the last channel ``diff_dst`` is zero; but zero times an infinite source is NaN. All sums are
         loaded before one is stored: vectors of outputs lie multiples of 4 KiB apart, and processors let a
         load wait for a store whose address ends alike.
         """
