@@ -38,9 +38,15 @@ def assembled(ir, level=2):
     return compile_.assemble(ir, machine.host(), level)
 
 
+def load(data):
+    """Code that is ready to run, as a process has it that makes an object and runs it."""
+    linked = loader.link(data)
+    return None if linked is None else pages.placed(linked)
+
+
 def both(data):
     """The code as either loads it; the first one must not be None."""
-    own = loader.load(data)
+    own = load(data)
     assert own is not None
     return own, compile_._by_llvm(data, machine.host())
 
@@ -134,7 +140,7 @@ def test_the_pieces_that_serve_all_kernels_are_known(text):
 
 
 def refused(ir):
-    return loader.load(assembled(ir)) is None
+    return load(assembled(ir)) is None
 
 
 def test_names_that_the_process_does_not_have_are_refused():
@@ -152,16 +158,16 @@ def test_data_that_is_written_is_refused():
 
 def test_objects_of_other_processors_are_refused():
     data = bytearray(assembled(f"{HEAD}  ret void\n}}\n"))
-    assert loader.load(bytes(data)) is not None
+    assert load(bytes(data)) is not None
     struct.pack_into("<H", data, 18, 183)  # AArch64
-    assert loader.load(bytes(data)) is None
-    assert loader.load(b"") is None
-    assert loader.load(b"\xcf\xfa\xed\xfe" + bytes(100)) is None
+    assert load(bytes(data)) is None
+    assert load(b"") is None
+    assert load(b"\xcf\xfa\xed\xfe" + bytes(100)) is None
 
 
 DAMAGE = """
 import random, struct, sys
-import relayout.jit.loader as loader
+from relayout.jit import loader, pages
 data = open(sys.argv[0].replace("script.py", "object"), "rb").read()
 numbers = random.Random(0)
 EDGES = 0, 1, 2, 4, 0x7F, 0x80, 0xFF, 0xFF00, 0xFFF1, 0xFFFF, 1 << 31, 1 << 32, (1 << 63) - 1, (1 << 64) - 1
@@ -185,7 +191,8 @@ for turn in range(6000):
             struct.pack_into("<Q", one, at & ~3, numbers.choice(EDGES))
     if turn % 5 == 0:
         del one[numbers.randrange(len(one)):]
-    code = loader.load(bytes(one))
+    linked = loader.link(bytes(one))
+    code = None if linked is None else pages.placed(linked)
     if code is None:
         refused += 1
     else:
@@ -207,7 +214,7 @@ def test_damaged_objects_do_no_harm(tmp_path):
 @examples(60)
 def test_no_piece_of_an_object_is_loaded(data):
     whole = OBJECTS[0]
-    assert loader.load(whole[: data.draw(st.integers(0, len(whole) - 1))]) is None
+    assert load(whole[: data.draw(st.integers(0, len(whole) - 1))]) is None
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -236,7 +243,7 @@ def rights(code):
 
 @pytest.mark.skipif(not MAPS.exists(), reason="the system does not list maps")
 def test_nothing_can_be_written_and_constants_can_not_be_run():
-    code = loader.load(
+    code = load(
         assembled(
             f"@t = private constant [4 x i64] [i64 1, i64 2, i64 3, i64 4]\n{HEAD}"
             "  %p = getelementptr i64, ptr @t, i64 %a\n  %x = load i64, ptr %p\n"
@@ -252,15 +259,15 @@ def test_nothing_can_be_written_and_constants_can_not_be_run():
 def test_memory_is_given_back():
     size = lambda: int(Path("/proc/self/statm").read_text().split()[0])  # noqa: E731
     for _ in range(3):
-        loader.load(OBJECTS[0]).close()
+        load(OBJECTS[0]).close()
     before = size(), len(MAPS.read_text().splitlines())
     for _ in range(2000):
-        code = loader.load(OBJECTS[0])
+        code = load(OBJECTS[0])
         code.close()
         code.close()  # again is nothing
     damaged = OBJECTS[0].replace(b".text", b".texu")[:-9]
     for _ in range(2000):
-        assert loader.load(damaged) is None
+        assert load(damaged) is None
     assert size() <= before[0] + 64
     assert len(MAPS.read_text().splitlines()) <= before[1] + 4
 
@@ -275,7 +282,7 @@ def test_llvm_is_asked_where_memory_may_not_be_run(monkeypatch, refuses):
             return (lambda *_: bad[name]) if name == refuses else getattr(real, name)
 
     monkeypatch.setattr(pages, "process", Process)
-    assert loader.load(OBJECTS[0]) is None
+    assert load(OBJECTS[0]) is None
     engine = compile_._engine(OBJECTS[0], loader.link(OBJECTS[0]), machine.host())
     to = np.zeros(1, np.int64)
     call(engine, 0, to.ctypes.data, 0, 0, 9)
@@ -284,10 +291,10 @@ def test_llvm_is_asked_where_memory_may_not_be_run(monkeypatch, refuses):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_has_its_parents_code_and_loads_its_own():
-    code = loader.load(OBJECTS[0])
+    code = load(OBJECTS[0])
     child = os.fork()
     if child == 0:
-        own, to = loader.load(OBJECTS[0]), np.zeros(1, np.int64)
+        own, to = load(OBJECTS[0]), np.zeros(1, np.int64)
         for one in (code, own):
             call(one, 0, to.ctypes.data, 0, 0, to[0] + 4)
             one.close()

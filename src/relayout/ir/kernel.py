@@ -5,14 +5,14 @@ It does share number ``part`` of ``parts`` shares of its tasks; ``ops`` points a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from relayout.ir.builder import Builder, Function, Operand
-from relayout.ir.types import I64, PTR, Value
+from relayout.ir.types import I64, PTR, Type, Value
 from relayout.targets.machine import LINE, Machine
 
-__all__ = ["digits", "kernel", "operands", "share", "streaming", "tasks"]
+__all__ = ["digits", "inner", "kernel", "operands", "share", "streaming", "tasks"]
 
 
 SELDOM = "noinline optnone"
@@ -37,6 +37,21 @@ def kernel(name: str, machine: Machine, linkage: str = "", calls: bool = False) 
     arguments = {"src": PTR, "dst": PTR, "ops": PTR, "part": I64, "parts": I64}
     hastily = calls and machine.is_avx2
     return Function(name, arguments, machine, linkage, SELDOM if hastily else "", opaque_loops=hastily)
+
+
+def inner(
+    name: str, arguments: Mapping[str, Type], machine: Machine, attributes: str = "noinline"
+) -> Function:
+    """A function that a kernel calls and that does the work, without its lines.
+
+    With AVX2, where that was measured, its loops hide from LLVM how they go on: they are written as they
+    shall become.
+
+    >>> from relayout.targets.machine import machine
+    >>> [inner("tile", {"src": PTR}, machine(f"x86-64-v{k}")).opaque_loops for k in (3, 4)]
+    [True, False]
+    """
+    return Function(name, arguments, machine, "internal", attributes, opaque_loops=machine.is_avx2)
 
 
 def streaming(name: str, machine: Machine, stream: bool, write: Callable[[Function, bool], None]) -> str:

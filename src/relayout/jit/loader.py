@@ -30,9 +30,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from relayout.jit.pages import WORD, Code, linked, page, placed, process
+from relayout.jit.pages import WORD, linked, page, process
 
-__all__ = ["link", "load"]
+__all__ = ["link"]
 
 HEAD = struct.Struct("<16sHHIQQQIHHHHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")  # name, type, flags, address, offset, size, link, info, align, entry
@@ -71,12 +71,6 @@ def link(data: bytes) -> bytes | None:
         return _linked(_Object(data))
     except (Unknown, struct.error):
         return None
-
-
-def load(data: bytes) -> Code | None:
-    """Code that is ready to run, from the bytes of an object; None where LLVM has to be asked."""
-    made = link(data)
-    return None if made is None else placed(made)
 
 
 def _need(holds: object) -> None:

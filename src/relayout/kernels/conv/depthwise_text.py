@@ -27,8 +27,8 @@ from collections.abc import Mapping
 from math import ceil, gcd
 
 from relayout.dtypes import dtype
-from relayout.ir.builder import Function
 from relayout.ir.conversions import to_f32
+from relayout.ir.kernel import inner
 from relayout.ir.types import FLOAT, I32, I64, PTR, Type, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, pieces_of
 from relayout.kernels.conv.depthwise import COLUMNS_HELD, Depthwise, Kind
@@ -62,9 +62,7 @@ class _Lanes:
         self.lanes = lanes_of(plan.machine)
         self.vector = vector(self.lanes, FLOAT)
         self.zero = constant(self.vector, 0.0)
-        self.b = Function(
-            name, arguments, plan.machine, "internal", "noinline", opaque_loops=plan.machine.is_avx2
-        )
+        self.b = inner(name, arguments, plan.machine)
 
     def number(self, pointer: Value) -> Value:
         """An s32 in all lanes, as f32."""

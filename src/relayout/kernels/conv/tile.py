@@ -49,6 +49,7 @@ from math import ceil, prod
 from typing import Protocol
 
 from relayout.ir.builder import Function
+from relayout.ir.kernel import inner
 from relayout.ir.types import I1, I32, I64, PTR, Value, constant
 from relayout.ir.vectors import Piece, load_pieces, pieces_of
 from relayout.kernels.conv.arithmetic import Arithmetic
@@ -231,7 +232,7 @@ class _Writer:
         )
         arguments = dict.fromkeys(("src", "weights", "dst", *extra), PTR)
         arguments |= dict.fromkeys(COUNTS if self.counts else (), I64)
-        self.b = Function(name, arguments, machine, "internal", "noinline", opaque_loops=machine.is_avx2)
+        self.b = inner(name, arguments, machine)
         self.asks: Value | None = None  # where a turn prefetches, if loops carry it along
         self.dot = Dot(self.b, tile.arithmetic, tile.weights_type, self.lanes)
         self.sum, self.factor = self.dot.sum, self.dot.factor

@@ -10,7 +10,7 @@ from math import ceil
 from relayout.dtypes import dtype as as_dtype
 from relayout.ir.builder import Function, Operand
 from relayout.ir.conversions import to_f32
-from relayout.ir.kernel import digits
+from relayout.ir.kernel import digits, inner
 from relayout.ir.types import FLOAT, I8, I16, I32, I64, PTR, Value, constant, integer, vector
 from relayout.kernels.conv.direct import Group
 from relayout.kernels.conv.epilogue import Epilogue, Outputs, Writer, channels_of
@@ -180,7 +180,7 @@ class WinogradModule(Module):
         """The text of a function for some channels of a row of tiles, from its rows of pixels."""
         plan, g = self.plan, self.plan.geometry
         arguments = dict.fromkeys((*(f"row{k}" for k in range(plan.reach)), "to"), PTR)
-        f = Function(name, arguments, plan.machine, "internal", "noinline", opaque_loops=plan.machine.is_avx2)
+        f = inner(name, arguments, plan.machine)
         count, numbers = plan.channels, _Numbers(f, self.domain.is_real)
         words = vector(count, FLOAT if self.domain.is_real else I16)
         empty = constant(words, 0)
@@ -291,14 +291,7 @@ class WinogradModule(Module):
         """
         plan, group = self.plan, self.plan.kinds[kind]
         apart = distance(group.weights) if plan.machine.is_avx2 else None  # None: all in one piece
-        f = Function(
-            name,
-            {"from": PTR, "to": PTR},
-            plan.machine,
-            "internal",
-            "noinline",
-            opaque_loops=plan.machine.is_avx2,
-        )
+        f = inner(name, {"from": PTR, "to": PTR}, plan.machine)
         size, each, numbers = plan.machine.vector, self._step, _Numbers(f, self.domain.is_real)
         tall = STEPS * each  # bytes of some steps
         _, down, across = plan.weights.taps
@@ -355,7 +348,7 @@ class WinogradModule(Module):
         """The text of a function for all sums of so many rows of tiles: source, weights, where sums go."""
         plan, group = self.plan, self.plan.kinds[kind]
         arguments = dict.fromkeys(("src", "weights", "to", *("later",) * self._prefetches), PTR)
-        f = Function(name, arguments, plan.machine, "internal", "noinline", opaque_loops=plan.machine.is_avx2)
+        f = inner(name, arguments, plan.machine)
         result = group.vectors * plan.machine.vector
 
         def matrix(number: Value) -> None:
@@ -458,7 +451,7 @@ class WinogradModule(Module):
         """The text of a function for the outputs of a tile, from its sums."""
         plan, group = self.plan, self.plan.kinds[kind]
         arguments = dict.fromkeys(("sums", "dst", "bias", "scale", *self.epilogue.names), PTR)
-        f = Function(name, arguments, plan.machine, "internal", "noinline", opaque_loops=plan.machine.is_avx2)
+        f = inner(name, arguments, plan.machine)
         down, across = plan.dst.steps[1:]
         places = tuple(i * down + j * across for i in range(rows) for j in range(columns))
         size, numbers = plan.machine.vector, _Numbers(f, self.domain.is_real)

@@ -36,8 +36,8 @@ from math import lcm, prod
 from typing import NamedTuple
 
 from relayout.dtypes import DType, dtype
-from relayout.ir.builder import Function, numbers_of, table
-from relayout.ir.kernel import digits, kernel, share
+from relayout.ir.builder import numbers_of, table
+from relayout.ir.kernel import digits, inner, kernel, share
 from relayout.ir.kinds import KINDS
 from relayout.ir.lanes import Lanes
 from relayout.ir.registers import loaded, stored
@@ -161,7 +161,7 @@ class _Function:
         self.sizes = [kind.bits // 8 for kind in results]
         names = [*(f"d{k}" for k in range(len(results))), *(f"o{k}" for k in range(len(operands)))]
         arguments = {**dict.fromkeys(names, PTR), "lo": I64, "hi": I64}
-        self.b = Function(name, arguments, machine, "internal", opaque_loops=machine.is_avx2)
+        self.b = inner(name, arguments, machine, attributes="")
         self._spread: dict[tuple[int, int], Value] = {}  # operands that are one element for the whole run
         self._pattern: dict[tuple[int, int], Value] = {}  # those that start anew with each row
         self.byte = self._only_byte()
