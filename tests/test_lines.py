@@ -23,7 +23,15 @@ native_ = importlib.import_module("relayout.reorder.native")
 
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 runs_code = pytest.mark.skipif(not (machine_code() and can_run("x86-64-v3")), reason="this host has no AVX2")
+CPUS = [cpu for cpu in ("x86-64-v3", "x86-64-v4", "host") if can_run(cpu)]
+"""Registers of two widths, and whatever picks bytes anywhere."""
 numbers = st.floats(1e-4, 300, allow_subnormal=False) | st.sampled_from((1.0, 1 / 255, 0.5, 255.0))
+
+
+def made_for(cpu: str) -> Any:
+    """What stands in for ``host``."""
+    here = machine_.host() if cpu == "host" else machine_.machine(cpu)
+    return lambda: here
 
 
 @st.composite
@@ -108,11 +116,11 @@ def pictures(draw: Any) -> tuple[rl.Tensor, rl.MemoryDesc, dict[str, Any]]:
 
 @runs_code
 @examples(80)
-@given(pictures(), st.booleans())
-def test_kernels_have_the_bits_of_the_definition(drawn: Any, missing: bool) -> None:
+@given(pictures(), st.booleans(), st.sampled_from(CPUS))
+def test_kernels_have_the_bits_of_the_definition(drawn: Any, missing: bool, cpu: str) -> None:
     x, desc, attributes = drawn
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine_, "host", lambda: machine_.machine("x86-64-v3"))
+        patch.setattr(machine_, "host", made_for(cpu))
         if missing:
             patch.setattr(of, "NUDGES", [])
         found = rl.reorder(x, desc, **attributes)
@@ -171,11 +179,11 @@ def quantised(draw: Any) -> tuple[rl.Tensor, rl.MemoryDesc, dict[str, Any]]:
 
 @runs_code
 @examples(80)
-@given(quantised())
-def test_kernels_round_bytes_to_bf16_as_the_definition_does(drawn: Any) -> None:
+@given(quantised(), st.sampled_from(CPUS))
+def test_kernels_round_bytes_to_bf16_as_the_definition_does(drawn: Any, cpu: str) -> None:
     x, desc, attributes = drawn
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine_, "host", lambda: machine_.machine("x86-64-v3"))
+        patch.setattr(machine_, "host", made_for(cpu))
         found = rl.reorder(x, desc, **attributes)
         plan = rl.Reorder(x.desc, desc, **attributes)
     wanted = np.zeros(desc.nbytes, np.uint8)

@@ -666,7 +666,7 @@ def _from_float(b: Builder, x: Value, dst: DType, dealt: bool = False) -> Value:
 
 
 def _bf16_by_integers(b: Builder, x: Value, dealt: bool = False) -> Value:
-    """By adding to the bits; with AVX2 whole registers are looked at for NaN, two at a time.
+    """By adding to the bits; whole registers of AVX2 and AVX-512 are looked at for NaN, two at a time.
 
     A comparison tells NaN in either of its operands. So there is one for 16 numbers, where making those quiet
     takes six instructions.
@@ -686,8 +686,9 @@ def _bf16_of_any(b: Builder, x: Value, dealt: bool) -> Value:
 
 
 def _pairs_up(b: Builder, x: Value) -> bool:
-    """Whether bf16 is made of two registers of float at a time."""
-    return b.machine.is_avx2 and x.type.count >= b.machine.vector // 2
+    """Whether bf16 is made of two registers of float at a time: by AVX2, or AVX-512 that can't round to it."""
+    rounds = b.machine.vector == 64 and not b.machine.has("avx512bf16") and _is_x86(b.machine)
+    return (b.machine.is_avx2 or rounds) and x.type.count >= b.machine.vector // 2
 
 
 def _bf16_in_pairs(b: Builder, x: Value, dealt: bool) -> Value:
@@ -696,9 +697,13 @@ def _bf16_in_pairs(b: Builder, x: Value, dealt: bool) -> Value:
     Their upper and their lower halves are packed first, and rounding is done for 16 numbers at once: one is
     added if the lower half is more than 2**15, or just that and the upper half is odd. In other words, if it
     has its highest bit even with one less, where the upper half is even.
+
+    AVX-512 adds to some lanes and not to others: three operations for a register, and no packs.
     """
     made = []
     parts = [b.bits(part) for part in cut(b, x, b.machine.vector // 4)]
+    if not b.machine.is_avx2:
+        return _upper_halves(b, [_to_even(b, part) for part in parts])
     for pair in zip(parts[::2], parts[1::2], strict=True):
         (upper,) = _pairwise(b, [b.lshr(part, 16) for part in pair], "packusdw")
         (lower,) = _pairwise(b, [b.and_(part, 0xFFFF) for part in pair], "packusdw")
@@ -713,9 +718,27 @@ def _bf16_rounded_up(b: Builder, x: Value, dealt: bool) -> Value:
 
     That takes five instructions for 16 numbers, and :func:`_bf16_in_pairs` takes ten.
     """
-    parts = [b.lshr(b.add(b.bits(part), 0x8000), 16) for part in cut(b, x, b.machine.vector // 4)]
+    parts = [b.add(b.bits(part), 0x8000) for part in cut(b, x, b.machine.vector // 4)]
+    if not b.machine.is_avx2:
+        return _upper_halves(b, parts)
+    parts = [b.lshr(part, 16) for part in parts]
     made = [_pairwise(b, list(pair), "packusdw")[0] for pair in zip(parts[::2], parts[1::2], strict=True)]
     return join(b, made) if dealt else _in_order(b, made, S16)
+
+
+def _to_even(b: Builder, bits: Value) -> Value:
+    """The bits of f32 with half a unit of bf16 added, or one less where the upper half is even."""
+    odd = b.icmp("ne", b.and_(bits, 0x10000), 0)
+    return b.select(odd, b.add(bits, 0x8000), b.add(bits, 0x7FFF))
+
+
+def _upper_halves(b: Builder, parts: Sequence[Value]) -> Value:
+    """Those of registers of words, in order: a permutation for two, where LLVM makes five operations of shifts."""
+    made, halves = [], vector(2 * parts[0].type.count, I16)
+    for one, two in zip(parts[::2], parts[1::2], strict=True):
+        upper = range(1, 2 * halves.count, 2)
+        made.append(b.shuffle(b.bitcast(one, halves), upper, b.bitcast(two, halves)))
+    return join(b, made)
 
 
 def _scales_integers(src: DType, steps: Steps) -> bool:

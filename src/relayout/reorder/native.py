@@ -198,7 +198,7 @@ class Native:
             from relayout.kernels.copy.problem import moves
 
             machine, _ = self._target
-            lines = machine.is_avx2 and machine.fuses
+            lines = machine.vector >= 32 and machine.fuses
             self._found = moves(self.src, self.dst, self._shape, lines)
         if self._found is None:
             raise Infeasible

@@ -18,11 +18,12 @@ How they are picked depends on what the processor's shuffles reach, so there are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import sub
 
-from relayout.ir.types import I8, Value, constant, integer, vector
-from relayout.ir.vectors import join, join_lanes
+from relayout.ir.builder import numbers_of, table
+from relayout.ir.types import I8, PTR, Value, constant, integer, vector
+from relayout.ir.vectors import join, join_lanes, picked_anywhere
 from relayout.kernels.copy.base import Lanes, Place, writes
 from relayout.kernels.copy.cost import converting, elsewhere, instructions
 from relayout.kernels.copy.network import Network
@@ -113,6 +114,10 @@ def _fit_lanes(channels: int, bits: int) -> bool:
 @writes(DeinterleavePlan)
 class Deinterleave(Pixels):
     """Pixels to planes."""
+
+    def prepare(self) -> None:
+        """There are no picks yet."""
+        self.picks: dict[bytes, int] = {}
 
     def fewer(self, extent: int) -> int:
         """As many as can be: the last vectors may overlap."""
@@ -218,18 +223,33 @@ class Deinterleave(Pixels):
             return
         b, most, real = self.b, self.machine.vector, self.what is not None and self.what.dst.is_float
         words, total = 8 * most // WORD_BITS, self.per * channels
-        zeros, wide = constant(vector(most, I8), 0), vector(words, integer(WORD_BITS))
-        firsts = range(0, total, words * channels)
+        some, wide = words * channels, vector(words, integer(WORD_BITS))
+        zeros = constant(vector(most, I8), 0)
+        firsts = range(0, total, some)
         begins = [min(first, total - most) for first in firsts]
-        loaded = [b.load(vector(most, I8), b.gep(src, begin), 1) for begin in begins]
+        loaded = []
+        for begin, offset in zip(begins, map(sub, firsts, begins), strict=True):
+            x = b.load(vector(most, I8), b.gep(src, begin), 1)
+            if some < most:  # what lies beside the pixels is where zeros are picked from
+                mine = range(offset, offset + some)
+                x = b.shuffle(x, [k if k in mine else most for k in range(most)], zeros)
+            loaded.append((x, offset))
         for c in range(channels):
             parts = []
-            for x, offset in zip(loaded, map(sub, firsts, begins), strict=True):
-                picks = [most] * most
-                picks[:: WORD_BITS // 8] = range(offset + c, offset + c + words * channels, channels)
-                word = b.bitcast(b.shuffle(x, picks, zeros), wide)
+            for x, offset in loaded:
+                picks = [0 if offset else most - 1] * most
+                picks[:: WORD_BITS // 8] = range(offset + c, offset + c + some, channels)
+                word = b.bitcast(picked_anywhere(b, x, self._listed(picks)), wide)
+                word = word if some < most else b.and_(word, 0xFF)
                 parts.append(word if real else b.trunc(word, I8))
             yield join(b, parts)
+
+    def _listed(self, picks: Sequence[int]) -> Value:
+        """Picks from the table of this kernel, which LLVM does not look into."""
+        number = self.picks.setdefault(bytes(picks), len(self.picks))
+        name = f"{self.name}_picks"
+        self.routines[name] = table(name, numbers_of(b"".join(self.picks)))
+        return self.b.load(vector(len(picks), I8), self.b.gep(Value(f"@{name}", PTR), number * len(picks)), 1)
 
     def _widened_in_lanes(self, src: Value, channels: int, dealt: bool) -> Iterator[Value]:
         """The same where bytes are picked within lanes: each lane is loaded from where its pixels begin.
