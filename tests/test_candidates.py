@@ -168,3 +168,11 @@ def test_a_kind_is_added_by_entering_its_plans_and_its_kernel(types, monkeypatch
     made(source.ctypes.data, target.ctypes.data)
     expected = source.reshape(dims).transpose(0, 2, 1).astype(target.dtype)
     np.testing.assert_array_equal(target.reshape(3, 7, 5), expected)
+
+
+def test_rows_are_never_moved_element_by_element():
+    """They move as much or more, and a contest that is disturbed can't take them for slower."""
+    for src, dst, dims in (("nChw16c", "nhwc", (1, 644, 11, 9)), ("nChw8c", "nchw", (1, 9, 5, 1))):
+        for move in moves(rl.MemoryDesc(dims, "f32", src), rl.MemoryDesc(dims, "f32", dst)):
+            kinds = {plan.kind for plan in candidates.candidates(simplified(move))}
+            assert kinds and not kinds >= {"elements", "rows"}

@@ -7,7 +7,8 @@ import pytest
 import relayout as rl
 from relayout.kernels.copy import ESTIMATE, cost
 from relayout.kernels.copy.candidates import lowered
-from relayout.kernels.copy.problem import moves
+from relayout.kernels.copy.problem import moves, simplified
+from relayout.kernels.copy.tiling import tiled
 from relayout.targets.machine import machine
 
 
@@ -61,3 +62,15 @@ def test_a_stage_costs_more_where_nothing_collides():
     plan = planned(500, 500, "u8")
     costs = [cost.transposing(plan.nest, plan.columns, plan.rows, 64, stage) for stage in (False, True)]
     assert costs[0] < costs[1]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "taps", "taken"),
+    [(616, 7, 308), (90, 49, 45), (89, 49, 89), (617, 7, 617), (512, 9, 32), (40, 9, 40), (4099, 7, 0)],
+)
+def test_short_runs_go_on_as_far_as_their_table_may(inputs, taps, taken):
+    """By whole lines if there are any, else by a large part, or as a whole where there are no parts."""
+    src, dst = (rl.MemoryDesc((8, inputs, 1, taps), "bf16", tag) for tag in ("hwio", "oihw"))
+    (move,) = moves(src, dst)
+    rows = tiled(simplified(move)).rows
+    assert rows.extent == taps * (taken or 1)

@@ -173,6 +173,9 @@ SHAPES = [
     ("nhwc", "nchw", (3, 100, 3, 3)),
     ("nchw", "nChw8c", (2, 11, 9, 30)),
     ("nChw16c", "nchw", (2, 32, 20, 9)),
+    ("hwio", "oihw", (9, 90, 7, 7)),
+    ("oihw", "hwio", (9, 89, 7, 7)),
+    ("abcd", "dcba", (17, 3, 2, 35)),
 ]
 EACH_SHAPE = pytest.mark.parametrize(
     "number", range(len(SHAPES)), ids=[f"{one}-{two}-{'x'.join(map(str, d))}" for one, two, d in SHAPES]

@@ -686,7 +686,7 @@ def _bf16_of_any(b: Builder, x: Value, dealt: bool) -> Value:
 
 
 def _pairs_up(b: Builder, x: Value) -> bool:
-    """Whether bf16 is made of two registers of float at a time: by AVX2, or AVX-512 that can't round to it."""
+    """Whether bf16 is made of two registers of float: by AVX2, and AVX-512 that can't round to it."""
     rounds = b.machine.vector == 64 and not b.machine.has("avx512bf16") and _is_x86(b.machine)
     return (b.machine.is_avx2 or rounds) and x.type.count >= b.machine.vector // 2
 
@@ -718,10 +718,10 @@ def _bf16_rounded_up(b: Builder, x: Value, dealt: bool) -> Value:
 
     That takes five instructions for 16 numbers, and :func:`_bf16_in_pairs` takes ten.
     """
-    parts = [b.add(b.bits(part), 0x8000) for part in cut(b, x, b.machine.vector // 4)]
+    parts = cut(b, x, b.machine.vector // 4)
     if not b.machine.is_avx2:
-        return _upper_halves(b, parts)
-    parts = [b.lshr(part, 16) for part in parts]
+        return _upper_halves(b, [b.add(b.bits(part), 0x8000) for part in parts])
+    parts = [b.lshr(b.add(b.bits(part), 0x8000), 16) for part in parts]
     made = [_pairwise(b, list(pair), "packusdw")[0] for pair in zip(parts[::2], parts[1::2], strict=True)]
     return join(b, made) if dealt else _in_order(b, made, S16)
 
@@ -733,7 +733,7 @@ def _to_even(b: Builder, bits: Value) -> Value:
 
 
 def _upper_halves(b: Builder, parts: Sequence[Value]) -> Value:
-    """Those of registers of words, in order: a permutation for two, where LLVM makes five operations of shifts."""
+    """Those of registers of words: one permutation for two, where LLVM makes five operations of shifts."""
     made, halves = [], vector(2 * parts[0].type.count, I16)
     for one, two in zip(parts[::2], parts[1::2], strict=True):
         upper = range(1, 2 * halves.count, 2)

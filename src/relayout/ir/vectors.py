@@ -55,7 +55,7 @@ def picked_in_lanes(b: Builder, x: Value, picks: Value) -> Value:
 def picked_anywhere(b: Builder, x: Value, picks: Value) -> Value:
     """Bytes of a register of 64 in another order, by AVX-512's ``vpermb``.
 
-    Of picks that it knows, zeros among them, LLVM makes ``vpermt2b``, which is three operations in place of one.
+    Of picks that it knows, zeros among them, LLVM makes ``vpermt2b``: three operations in place of one.
     """
     return b.call_value(x.type, "llvm.x86.avx512.permvar.qi.512", x, picks)
 

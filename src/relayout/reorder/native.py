@@ -195,11 +195,12 @@ class Native:
     def refined(self) -> tuple[Move, ...]:
         """The nests of the two descriptors, or those that were given."""
         if self._found is None:
-            from relayout.kernels.copy.problem import moves
+            from relayout.ir.conversions import flushed
+            from relayout.kernels.copy.problem import LANES, moves
 
             machine, _ = self._target
             lines = machine.vector >= 32 and machine.fuses
-            self._found = moves(self.src, self.dst, self._shape, lines)
+            self._found = moves(self.src, self.dst, self._shape, lines, flushed(machine, LANES))
         if self._found is None:
             raise Infeasible
         return self._found

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from relayout.ir.types import constant
 from relayout.kernels.copy.base import Kernel, Place, writes
 from relayout.kernels.copy.cost import ELEMENT_CYCLES
-from relayout.kernels.copy.plan import LINE_BITS, Facts, Plan, costing, one_of, shared_of
+from relayout.kernels.copy.plan import LINE_BITS, Facts, Plan, costing, one_of, runs, shared_of
 from relayout.kernels.copy.problem import Move
 
 __all__ = ["Elements", "ElementsPlan", "plans"]
@@ -20,8 +20,10 @@ class ElementsPlan(Plan):
 
 
 def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
-    """Every nest without zeros behind its rows can be moved so."""
-    if not nest.fill:
+    """Every nest without zeros behind its rows can be moved so; where rows are, they move as much or more."""
+    inner, outer = runs(nest)
+    rows = outer is not None and (inner is outer or nest.zero)
+    if not (nest.fill or rows):
         one = one_of(nest)
         made = ElementsPlan(nest, one, one, nest.loops, shared_of(nest.loops))
         yield from costing(made, facts, ELEMENT_CYCLES * LINE_BITS / nest.write)

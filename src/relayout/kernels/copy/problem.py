@@ -164,7 +164,11 @@ def in_bytes(bits: int) -> str:
 
 
 def moves(
-    src: MemoryDesc, dst: MemoryDesc, shape: Sequence[tuple[str, int | None]] = (), lines: bool = False
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    shape: Sequence[tuple[str, int | None]] = (),
+    lines: bool = False,
+    rounds: bool = False,
 ) -> tuple[Move, ...] | None:
     """All nests of a reorder, or None where there would be too many.
 
@@ -176,6 +180,8 @@ def moves(
         The attributes that take part, in the order of the formula, and the axis along which each has values.
     lines : bool
         Whether kernels go by what all bytes become (:mod:`relayout.reorder.lines`).
+    rounds : bool
+        Whether an instruction rounds to bf16, so that nobody asks which bytes are rounded to even ones.
 
     Examples
     --------
@@ -184,7 +190,7 @@ def moves(
     ...     print(simplified(move))
     u8 to f32 0->0: 2x(150528,602112)  3x(1,200704)  50176x(3,4)
     """
-    tables = _tables(src.dims, _with_more(shape, src.dtype, dst.dtype, lines))
+    tables = _tables(src.dims, _with_more(shape, src.dtype, dst.dtype, lines, rounds))
     several = [table_along(src.dims, axis) for _, axis in tables if axis is not None]
     found = padded([src.layout, *several, dst.layout])
     if found is None:
@@ -209,7 +215,7 @@ def _zeros(nests: Sequence[Nest], bits: int) -> tuple[Move, ...]:
 
 
 def _with_more(
-    shape: Sequence[tuple[str, int | None]], src: DType, dst: DType, lines: bool
+    shape: Sequence[tuple[str, int | None]], src: DType, dst: DType, lines: bool, rounds: bool
 ) -> list[tuple[str, int | None]]:
     """The attributes, and what a kernel may compute with in place of all, or of dividing by dst_scale.
 
@@ -220,7 +226,7 @@ def _with_more(
     steps = Steps(**dict.fromkeys(axes, True))
     if lines and len(along) < 2 and follows_lines(src, dst, steps):
         return [*shape, *((name, next(iter(along), None)) for name in LINES), (MISSING, None)]
-    if lines and len(along) < 2 and rounds_up(src, dst, steps):
+    if lines and not rounds and len(along) < 2 and rounds_up(src, dst, steps):
         return [*shape, (MIDDLES, None)]
     if "dst_scale" not in axes or not multiplies(src, dst, steps):
         return list(shape)

@@ -108,7 +108,7 @@ def _made(nest: Move, facts: Facts, whole: str, loops: tuple[Loop, ...]) -> Regr
     groups = ordered.loops[2].taking(Run(tuple(on)).extent)
     one, two, *_, ends = ordered.loops
     order = OrderPlan(ordered, Run((one,)), Run((two,)), (ends,), group=(one, two), groups=groups)
-    move = replace(facts.cheapest(simplified(moved)), shared=None, stream=False)
+    move = replace(facts.cheapest(simplified(moved)), shared=None, stream=False, claims=False)
     around = nest.loops
     for part in loops:
         around = tuple(rest_of(loop, part) for loop in around)

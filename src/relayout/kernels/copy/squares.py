@@ -15,6 +15,10 @@ That takes six shuffles for a line of bytes (five of half words, four of words) 
 (three, two) and three insertions. What it saves are loads, and everything that depends on how far rows are
 apart: where they fall into few sets of the L1 cache nothing has to stay there.
 
+Lines are read one after the other, each from another row, and written likewise: no processor sees a stream in
+either. So squares ask for the lines of the source that later ones read, and for those of the destination that
+the next one writes.
+
 It goes down the rows, as :mod:`.patches` does, so lines of the destination that two squares share are still
 in the L1 cache; what is left of rows and columns is done as there.
 """
@@ -48,7 +52,7 @@ class SquaresPlan(PatchedPlan):
     """Squares down the rows."""
 
     kind = "squares"
-    can_claim = puts_together = False
+    puts_together = False
     across: bool = False
     """Whether the line of a row that is prefetched is the next one, and not that of a row further down."""
 
@@ -139,3 +143,5 @@ class Squares(Patched):
 
         for k, line in squared(self.b, (row(k) for k in range(side)), self.nest.read):
             self.store_raw(line, target(k))
+            if self.plan.claims:
+                self.claim(self.b.gep(target(k), LINE))

@@ -50,6 +50,7 @@ from relayout.kernels.copy.plan import (
     left_of,
     one_of,
     outside,
+    part_of,
     runs,
     shared_of,
     waiting,
@@ -66,6 +67,7 @@ __all__ = [
 
 UNEVEN = 1.05  # longest share over the mean share: above that another loop is shared
 LONGEST_TABLE = 4096  # elements of a joined run whose offsets are written down one by one
+LONGEST_WHOLE = 4 * LONGEST_TABLE  # the same where the last loop has no parts, as of a prime number of turns
 SMALL_BUFFER_BITS = 8 * (4 << 10)  # of a buffer beside which the source's lines stay in the L1 cache, too
 STREAM_PITCH_BYTES = 512  # rows further apart are no stream to the hardware prefetcher
 BLOCKS = 4  # sizes of blocks, each twice the one before; the first is a line of the destination
@@ -359,7 +361,10 @@ def _with_zeros(nest: Move, rows: Run) -> Run:
 
 
 def _continued(run: Run, side: str, bits: int, free: list[Loop]) -> Run:
-    """A run and the loops, or parts of them, that follow it, until it has whole lines."""
+    """A run and the loops, or parts of them, that follow it, until it has whole lines.
+
+    Where no part makes whole lines, it is as long as its table may be.
+    """
     line = LINE_BITS // bits
     while run.extent % line and run.extent < 4 * line:
         step = run.extent * bits
@@ -369,11 +374,15 @@ def _continued(run: Run, side: str, bits: int, free: list[Loop]) -> Run:
         enough = next(
             (n for n in range(2, after.extent) if not after.extent % n and not n * run.extent % line), 0
         )
-        taken = after.taking(enough) if enough else after
-        if run.extent * taken.extent > LONGEST_TABLE:
+        taken = after.taking(enough) if enough else part_of(after, LONGEST_TABLE // run.extent)
+        most = LONGEST_TABLE
+        if taken.extent < 2 or run.extent * taken.extent < line:
+            taken, most = after, LONGEST_WHOLE
+        whole = taken.extent == after.extent
+        if run.extent * taken.extent > most:
             break
         run = Run((*run.loops, taken))
-        if enough:
+        if not whole:
             break
         free = [loop for loop in free if loop is not after]
     return run
