@@ -9,6 +9,10 @@ destination are loaded into the lanes of a register or two, and stored as a whol
     block 2   c0 c1 c2 ..
     block 3   d0 d1 d2 ..
 
+Rows whose values are converted go the same way: what makes a line is converted as a whole, in full registers,
+where each row by itself would leave some half empty. ``f32:nhwc`` to ``u8:nChw8c`` takes eight numbers of each
+pixel.
+
 With AVX2 there are two more ways, which are candidates. *Whole lines* reads the rows of a line of the source
 one after the other, and writes to several lines in turn: for sources whose rows would push each other out of
 the L1 cache before a line is read on. *Prefetched* asks for the rows of the next block, as so many are no
@@ -20,10 +24,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import log2
 
-from relayout.ir.types import I8, Value, vector
+from relayout.ir.types import I8, I64, Value, constant, vector
 from relayout.ir.vectors import join_lanes
 from relayout.kernels.copy.base import Kernel, Place, writes
-from relayout.kernels.copy.cost import L2_LINE_CYCLES, NEAR, fitting
+from relayout.kernels.copy.cost import (
+    L2_LINE_CYCLES,
+    NEAR,
+    RUN_CYCLES,
+    fitting,
+    instructions,
+)
 from relayout.kernels.copy.plan import (
     LINE_BITS,
     UNUSUAL_CYCLES,
@@ -78,8 +88,11 @@ class LinesPlan(RowsPlan):
 
 
 def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
-    """Blocks of rows of 8, 16 or 32 bytes, as they are."""
+    """Blocks of rows of 8, 16 or 32 bytes, as they are or converted."""
     found = rows_of(nest)
+    if found is not None and nest.conversion is not None:
+        yield from _converted(*found, facts)
+        return
     apart = None if found is None else apart_in_source(found[0])
     if found is None or apart is None or joins_lines(found[0], apart) or not lines_fit(found[0]):
         return
@@ -97,6 +110,22 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
             yield from costing(whole, facts, (cost if lost else more) + few)
         yield from costing(replace(one, asks=True), facts, more + lost + UNUSUAL_CYCLES * (not far))
         yield from costing(one, facts, more + lost + UNUSUAL_CYCLES * far)
+
+
+def _converted(made: RowsPlan, cost: float, facts: Facts) -> Iterator[Plan]:
+    """Short rows that are converted as many at a time as make a line.
+
+    Row by row registers are not full: eight bytes come of a half or a quarter of what is converted at once.
+    Where registers are a quarter of a line that is no gain.
+    """
+    nest, row = made.nest, made.piece // 8
+    apart = next((loop for loop in made.around if loop.dst == made.piece), None)
+    plain = made.rows.is_straight and not (nest.fill or nest.adds) and min(nest.read, nest.write) >= 8
+    each = LINE // row if row in (8, 16, 32) else 0
+    if apart is None or not each or apart.extent < each or not plain or 2 * facts.machine.vector < LINE:
+        return
+    for one, more in blocks_of(LinesPlan, made, apart, instructions(each, 0) + RUN_CYCLES):
+        yield from costing(one, facts, more)
 
 
 def _of_whole_lines(made: LinesPlan) -> LinesPlan | None:
@@ -131,10 +160,18 @@ class Lines(Kernel):
         per = LINE // width
         first, last = self.span
 
-        beside = self.plan.beside
+        beside, row = self.plan.beside, self.plan.rows.loop
 
         def load(at: Place) -> Value:
-            return b.load(vector(width, I8), at.src)
+            return b.load(vector(width, I8), at.src) if self.what is None else self.load_raw(at, row.extent)
+
+        def converted(at: Place, rows: int) -> Value:
+            x = join_lanes(b, [load(self.moved(at, k, loop)) for k in range(rows)])
+            lanes = [
+                [k * one + o * two for o in range(rows) for k in range(row.extent)]
+                for one, two in zip(row.tables, loop.tables, strict=True)
+            ]
+            return self.value(x, at, lanes)
 
         def each(o: Value) -> list[Place]:
             at = self.moved(place, o, loop)
@@ -142,12 +179,15 @@ class Lines(Kernel):
 
         def one(o: Value) -> None:
             for at in each(o):
-                b.store(load(at), at.dst)
+                b.store(load(at) if self.what is None else converted(at, 1), at.dst)
 
         ahead = self.plan.block * loop.src // 8
 
         def line(o: Value) -> None:
             for at in each(o):
+                if self.what is not None:
+                    self.store_raw(converted(at, per), at.dst)
+                    continue
                 if self.plan.asks:
                     self.prefetch(self._in_turn(at.src, width, per), ahead)
                 parts = [load(self.moved(at, k, loop)) for k in range(per)]
@@ -161,6 +201,10 @@ class Lines(Kernel):
             return
         end = b.smin(last, whole)
         b.when(b.icmp("slt", first, end), lambda: b.loop(first, end, per, line))
+        if self.what is not None:  # one that is done in part already
+            ends = b.icmp("eq", last, loop.extent)
+            b.when(ends, lambda: self.unstreamed(lambda: line(constant(I64, loop.extent - per))))
+            return
         rest = b.smax(first, whole)
         b.when(b.icmp("slt", rest, last), lambda: b.loop(rest, last, 1, one))
 
