@@ -176,6 +176,9 @@ SHAPES = [
     ("hwio", "oihw", (9, 90, 7, 7)),
     ("oihw", "hwio", (9, 89, 7, 7)),
     ("abcd", "dcba", (17, 3, 2, 35)),
+    ("nChw32c", "nChw8c", (2, 64, 5, 7)),
+    ("nChw8c", "nChw32c", (1, 40, 3, 9)),
+    ("nCw16c", "nCw48c", (2, 96, 21)),
 ]
 EACH_SHAPE = pytest.mark.parametrize(
     "number", range(len(SHAPES)), ids=[f"{one}-{two}-{'x'.join(map(str, d))}" for one, two, d in SHAPES]

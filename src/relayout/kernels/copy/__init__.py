@@ -8,6 +8,7 @@
 ``base``          what all kernels have in common: loops, addresses, loads and stores with conversion
 ``rows``          runs that are contiguous on both sides
 ``lines``         short ones that are neighbours in the destination, put together to lines
+``blocks``        blocks of channels that become larger or smaller
 ``tiling``        the ways to transpose
 ``tiles``         transposition in registers
 ``patches``       transposition along lines of the source before it goes down the rows
@@ -37,7 +38,10 @@ elements of the source I (columns), and that of the destination O (rows).
     I is O: whole runs are copied in the widest vectors; zeros likewise.
 ``lines``
     The same for short rows that neighbour each other in the destination only: they are put together to whole
-    lines before they are stored.
+    lines before they are stored; or, where they are converted, before that.
+``blocks``
+    The same for pieces of 16 or 32 bytes in another order of two loops, ``nChw8c`` to ``nChw16c``: a register
+    holds a line of each block, and lines are put together by shuffles.
 ``padded``
     The same for pixels of few channels with zeros behind them, several at a time: they are loaded and
     converted densely, and spread over their lines by a shuffle for each.

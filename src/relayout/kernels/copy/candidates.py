@@ -27,6 +27,7 @@ from itertools import chain
 from relayout.kernels.copy import (
     ESTIMATE,
     apart,
+    blocks,
     deinterleave,
     elements,
     interleave,
@@ -52,6 +53,7 @@ KINDS: list[Callable[[Move, Facts], Iterator[Plan]]] = [
     *(
         lines.plans,
         rows.plans,
+        blocks.plans,
         padded.plans,
         deinterleave.plans,
         interleave.plans,

@@ -10,8 +10,8 @@ destination are loaded into the lanes of a register or two, and stored as a whol
     block 3   d0 d1 d2 ..
 
 Rows whose values are converted go the same way: what makes a line is converted as a whole, in full registers,
-where each row by itself would leave some half empty. ``f32:nhwc`` to ``u8:nChw8c`` takes eight numbers of each
-pixel.
+where each row by itself would leave some half empty. ``f32:nhwc`` to ``u8:nChw8c`` takes eight numbers of
+each pixel.
 
 With AVX2 there are two more ways, which are candidates. *Whole lines* reads the rows of a line of the source
 one after the other, and writes to several lines in turn: for sources whose rows would push each other out of
