@@ -177,3 +177,11 @@ def test_rows_are_never_moved_element_by_element():
             kinds = {plan.kind for plan in candidates.candidates(simplified(move))}
             assert kinds
             assert not kinds >= {"elements", "rows"}
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "inputs"), [("oihw", "hwio", 9), ("hwio", "oihw", 90), ("hwio", "oihw", 89)]
+)
+def test_runs_that_are_joined_are_cut_where_old_values_are_added(src, dst, inputs):
+    sides = (rl.MemoryDesc((3, inputs, 7, 7), "f32", tag) for tag in (src, dst))
+    compare(*sides, given={"beta": 1.0}, runs=RUNS[:1])

@@ -361,28 +361,36 @@ def _with_zeros(nest: Move, rows: Run) -> Run:
 
 
 def _continued(run: Run, side: str, bits: int, free: list[Loop]) -> Run:
-    """A run and the loops, or parts of them, that follow it, until it has whole lines.
-
-    Where no part makes whole lines, it is as long as its table may be.
-    """
+    """A run and the loops, or parts of them, that follow it, until it has whole lines."""
     line = LINE_BITS // bits
     while run.extent % line and run.extent < 4 * line:
         step = run.extent * bits
         after = next((loop for loop in free if getattr(loop, side) == step), None)
         if after is None or any(after.tables) or any(t for loop in run.loops for t in loop.tables):
             break
-        enough = next(
-            (n for n in range(2, after.extent) if not after.extent % n and not n * run.extent % line), 0
-        )
-        taken = after.taking(enough) if enough else part_of(after, LONGEST_TABLE // run.extent)
-        most = LONGEST_TABLE
-        if taken.extent < 2 or run.extent * taken.extent < line:
-            taken, most = after, LONGEST_WHOLE
-        whole = taken.extent == after.extent
-        if run.extent * taken.extent > most:
+        taken = _taken(run, after, line)
+        if taken is None:
             break
         run = Run((*run.loops, taken))
-        if not whole:
+        if taken is not after:
             break
         free = [loop for loop in free if loop is not after]
     return run
+
+
+def _taken(run: Run, after: Loop, line: int) -> Loop | None:
+    """What a run takes of the loop that continues it; None: nothing, its table would be too long.
+
+    Turns that make whole lines, the fewest. Where there are none all of them, or a part as long as the table
+    may be: its last tile steps back, which is little for so many.
+    """
+    whole = (n for n in range(2, after.extent) if not after.extent % n and not n * run.extent % line)
+    enough = next(whole, 0)
+    if enough:
+        return after.taking(enough) if run.extent * enough <= LONGEST_TABLE else None
+    if run.extent * after.extent <= LONGEST_TABLE:
+        return after
+    part = part_of(after, LONGEST_TABLE // run.extent)
+    if part.extent > 1 and run.extent * part.extent >= line:
+        return part
+    return after if run.extent * after.extent <= LONGEST_WHOLE else None
