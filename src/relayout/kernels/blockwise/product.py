@@ -20,8 +20,8 @@ barrier keeps LLVM from keeping it. Else sums would be spilled, in the innermost
 piece of assembly that may write to memory keeps LLVM from loading those of a whole chunk first, which took up
 to 1.4 times as long. Processors follow a stream up to the end of its page; so each turn asks for a line two
 pages on. To ask for all lines takes up to 1.7 times as long, since they take the place of what is
-read (docs/performance.md). With AVX2 (Zen 3) it is the other way round: a line here and there takes 1.6
-times as long as none, and all of them, a page ahead, 0.8 to 0.9.
+read (docs/lessons/narrow-products.md). With AVX2 (Zen 3) it is the other way round: a line here and there
+takes 1.6 times as long as none, and all of them, a page ahead, 0.8 to 0.9.
 """
 
 from __future__ import annotations
