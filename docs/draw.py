@@ -139,7 +139,7 @@ DRAWINGS: dict[str, Callable[[], str]] = {
 def files() -> dict[Path, str]:
     """All pictures, and all pages with their tables, as they should be."""
     made = {PICTURES / f"{name}.svg": draw() for name, draw in DRAWINGS.items()}
-    for page in sorted([*DOCS.glob("*.md"), ROOT / "README.md"]):
+    for page in sorted([*DOCS.rglob("*.md"), ROOT / "README.md"]):
         made[page] = with_tables(page.read_text(encoding="utf-8"))
     return made
 
