@@ -20,7 +20,7 @@ from test_architecture import imports
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="the pages are not part of this distribution")
@@ -61,7 +61,7 @@ def _write_model(page: Path, folder: Path) -> None:
 
 def name(page: Path) -> str:
     """How a page is called in the list of tests."""
-    return page.name
+    return str(page.relative_to(DOCS if DOCS in page.parents else ROOT))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -205,9 +205,9 @@ def test_imports_point_downwards_as_the_diagram_says() -> None:
 
 def test_navigation_holds_every_page() -> None:
     listed = re.findall(
-        r": ([a-z-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE
+        r": ([a-z/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE
     )
-    assert sorted(listed) == sorted(page.name for page in DOCS.glob("*.md"))
+    assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 
 
 def test_nothing_is_fetched_from_elsewhere() -> None:
