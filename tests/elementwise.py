@@ -168,9 +168,11 @@ def close(got: np.ndarray, expected: np.ndarray, kind: str, what: str, slack: fl
 
 
 def in_parts(program: Any, addresses: Mapping[str, int], parts: int) -> None:
-    """All steps of a program, each in so many parts, the last first."""
+    """All steps of a program, each in so many parts, the last first; scratch is aligned, and holds garbage."""
     known = dict(addresses)
-    scratch = {name: garbage(size, 9) for name, size in program.scratch.items()}
+    scratch = program.take()
+    for data in scratch.values():
+        data[:] = garbage(data.size, 9)
     known |= {name: address(data) for name, data in (*scratch.items(), *program.constants.items())}
     for step in program.steps:
         names = step.operands if isinstance(step.operands, tuple) else (step.operands,)

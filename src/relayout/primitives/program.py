@@ -88,7 +88,8 @@ class Program:
     ----------
     steps : tuple of Step
     scratch : dict of str to int
-        Bytes of each piece of scratch.
+        Bytes of each piece of scratch, which begins on a multiple of :data:`.ALIGNMENT`: kernels store whole
+        vectors there.
     constants : dict of str to ndarray
         Buffers that are filled when the program is made.
     faults : tuple of Fault
