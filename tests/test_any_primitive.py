@@ -49,9 +49,11 @@ OPEN = {
 }
 """Whether padding is multiplied is left open (docs/primitives.md); and what the mean of infinities is."""
 SPECIAL = np.array([np.nan, np.inf, -np.inf, -0.0])
+CELLS = {"gru", "lstm"}
+"""Weights of cells stay finite: they meet states, and one that f32 rounds to 0 makes an infinite weight NaN."""
 
 
-def with_special(made, rng):
+def with_special(made, kind, rng):
     """What a primitive reads, with a few or many numbers that are none."""
     found = {}
     for k, name in enumerate(made.inputs):
@@ -59,6 +61,8 @@ def with_special(made, rng):
         found[name] = np.asarray(values(name, desc, k), np.float64)
         if desc.dtype.is_float and rng.random() < 0.7:
             among = SPECIAL if rng.random() < 0.7 else SPECIAL[rng.integers(4)]
+            if kind in CELLS and name.startswith("weights"):
+                among = SPECIAL[[0, 3]]
             there = rng.random(desc.dims) < rng.choice([0.01, 0.1, 0.5])
             found[name] = np.where(there, rng.choice(np.atleast_1d(among), desc.dims), found[name])
     return found
@@ -74,7 +78,7 @@ def test_nan_and_infinity_go_where_the_definition_says(kind, seed):
         made = KINDS[kind](Draw(Random(seed)))
     except LayoutError:
         return
-    check(made, seed % 1000, with_special(made, np.random.default_rng(seed)), slack_of(kind))
+    check(made, seed % 1000, with_special(made, kind, np.random.default_rng(seed)), slack_of(kind))
 
 
 @pytest.mark.skipif(not machine_code(), reason="this host forbids making machine code")
