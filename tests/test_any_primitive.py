@@ -49,6 +49,8 @@ OPEN = {
 }
 """Whether padding is multiplied is left open (docs/primitives.md); and what the mean of infinities is."""
 SPECIAL = np.array([np.nan, np.inf, -np.inf, -0.0])
+STATISTICS = {"mean", "variance"}
+"""They stay finite, too: an infinite mean is none of finite elements, and where it leads to is left open."""
 CELLS = {"gru", "lstm"}
 """Weights of cells stay finite: they meet states, and one that f32 rounds to 0 makes an infinite weight NaN."""
 
@@ -59,7 +61,7 @@ def with_special(made, kind, rng):
     for k, name in enumerate(made.inputs):
         desc = made.descs[name]
         found[name] = np.asarray(values(name, desc, k), np.float64)
-        if desc.dtype.is_float and rng.random() < 0.7:
+        if desc.dtype.is_float and name not in STATISTICS and rng.random() < 0.7:
             among = SPECIAL if rng.random() < 0.7 else SPECIAL[rng.integers(4)]
             if kind in CELLS and name.startswith("weights"):
                 among = SPECIAL[[0, 3]]
