@@ -7,6 +7,7 @@ import pytest
 import relayout as rl
 from relayout.kernels.copy import ESTIMATE, cost
 from relayout.kernels.copy.candidates import lowered
+from relayout.kernels.copy.module import module
 from relayout.kernels.copy.problem import moves, simplified
 from relayout.kernels.copy.tiling import tiled
 from relayout.targets.machine import machine
@@ -74,3 +75,13 @@ def test_short_runs_go_on_as_far_as_their_table_may(inputs, taps, taken):
     (move,) = moves(src, dst)
     rows = tiled(simplified(move)).rows
     assert rows.extent == taps * (taken or 1)
+
+
+@pytest.mark.parametrize(("blocks", "pixels"), [("nChw16c", 7), ("nChw16c", 5), ("nChw8c", 7), ("nChw4c", 7)])
+def test_few_pixels_are_interleaved_many_at_a_time(blocks, pixels):
+    """Nothing but 1 divides 49: a vector has as many pixels as fit, and then come those that are left."""
+    src, dst = (rl.MemoryDesc((1, 16, pixels, pixels), "s8", tag) for tag in ("nchw", blocks))
+    (plan,) = lowered(moves(src, dst), ESTIMATE, machine("x86-64-v4"))
+    text, _ = module([plan], machine("x86-64-v4"))
+    assert plan.kind == "interleave"
+    assert "load <16 x i8>" in text

@@ -179,6 +179,8 @@ SHAPES = [
     ("nChw32c", "nChw8c", (2, 64, 5, 7)),
     ("nChw8c", "nChw32c", (1, 40, 3, 9)),
     ("nCw16c", "nCw48c", (2, 96, 21)),
+    ("nchw", "nChw16c", (2, 32, 7, 7)),
+    ("nchw", "nChw4c", (2, 8, 5, 5)),
 ]
 EACH_SHAPE = pytest.mark.parametrize(
     "number", range(len(SHAPES)), ids=[f"{one}-{two}-{'x'.join(map(str, d))}" for one, two, d in SHAPES]

@@ -74,6 +74,11 @@ PROBLEMS += PAGES
 AVX = "x86-64-v3", "znver4"
 
 
+def small(cpu):
+    """A processor with an L2 cache of 512 KiB, whatever this host has: it says what is far."""
+    return machine(cpu)._replace(l2=512 << 10)
+
+
 def descriptors(source, target, one, two, dims):
     return rl.MemoryDesc(dims, source, one), rl.MemoryDesc(dims, target, two)
 
@@ -124,10 +129,8 @@ def test_rows_of_large_filters_ask_for_what_follows():
 def test_planes_that_are_no_line_are_interleaved(number):
     *problem, _ = SHORT_PLANES[number]
     (nest,) = moves(*descriptors(*problem))
-    kinds = [{made.kind for made in candidates(simplified(nest), machine(cpu))} for cpu in AVX]
-    assert "interleave" in kinds[0]
-    whole = problem[-1][2:] == (4, 8) or problem[3] == "nChw16c"  # vectors of pixels, or lanes of channels
-    assert ("interleave" in kinds[1]) == whole
+    for cpu in AVX:
+        assert candidates(simplified(nest), machine(cpu))[0].kind == "interleave"
 
 
 @pytest.mark.parametrize("number", range(len(PAGES)))
@@ -144,7 +147,7 @@ def test_pages_of_packed_matrices_are_filled_one_after_the_other(number):
 
 def test_large_matrices_are_packed_page_by_page_by_estimate():
     (nest,) = moves(*descriptors("bf16", "bf16", "ab", "BA16a64b2a", (1024, 3072)))
-    first, other = (candidates(simplified(nest), machine(cpu)) for cpu in AVX)
+    first, other = (candidates(simplified(nest), small(cpu)) for cpu in AVX)
     assert "page by page" in first[0].words
     assert all("page by page" not in plan.words for plan in other)
 
@@ -196,7 +199,7 @@ def test_blocks_of_rows_that_are_far_ask_for_the_next_one(images, far):
     """As a candidate everywhere with AVX2, and by estimate where tensors are larger than what is at hand."""
     problem = "bf16", "bf16", "nChw8c", "nhwc", (images, 2048, 7, 7)
     (nest,) = moves(*descriptors(*problem))
-    avx2, other = (candidates(simplified(nest), machine(cpu)) for cpu in AVX)
+    avx2, other = (candidates(simplified(nest), small(cpu)) for cpu in AVX)
     assert avx2[0].kind == "lines"
     assert ("prefetched" in avx2[0].words) == far
     assert all("prefetched" not in plan.words for plan in other)

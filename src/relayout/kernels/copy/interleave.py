@@ -115,7 +115,7 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     many = inner.extent >= line or (short and 2 * inner.extent >= line)
     if many or (_packs(nest, inner, outer) and not nest.fill):
         plain, made = made, made if nest.fill else read_on(made)
-        cost = instructions(1, picks_of(made.total)) + converting(nest, LINE)
+        cost = instructions(1 if many else _loads(nest, inner), picks_of(made.total)) + converting(nest, LINE)
         cost *= again(inner.extent, line) if many else 1.0
         filling = _filling(plain) if facts.machine.is_avx2 else None  # where it has been measured
         if filling is not None:
@@ -167,11 +167,28 @@ def _ends_with_zeros(made: InterleavePlan) -> bool:
     return is_even(all_of_them) and not made.late and min(nest.read, nest.write) >= 8
 
 
+def _loads(nest: Move, inner: Loop) -> float:
+    """How many loads of planes a line takes where pixels are few: one where they are whole lanes."""
+    bits = min(nest.read, nest.write)
+    if _fewer(inner.extent, LANE_BITS // bits) == inner.extent & -inner.extent:
+        return 1.0
+    return inner.extent.bit_count() * LINE_BITS / (inner.extent * bits)
+
+
+def _fewer(extent: int, lane: int) -> int:
+    """How many pixels a vector has where all of them are fewer than would fill one.
+
+    What divides them if that is a lane, or all there are; else as many as can be, and then the rest.
+    """
+    even = extent & -extent
+    return even if even >= lane else 1 << (extent.bit_length() - 1)
+
+
 def _packs(nest: Move, inner: Loop, outer: Loop) -> bool:
     """Whether short rows, two, four or eight of them, can be interleaved: they fill a lane."""
     narrow, few = min(nest.read, nest.write), outer.extent
-    even = inner.extent & -inner.extent
-    return narrow >= 8 and is_even(few) and even * few * narrow >= LANE_BITS
+    some = _fewer(inner.extent, LANE_BITS // max(8, narrow))
+    return narrow >= 8 and is_even(few) and some * few * narrow >= LANE_BITS
 
 
 @writes(InterleavePlan)
@@ -182,6 +199,10 @@ class Interleave(Pixels):
     destination: 16 columns of 4 rows are one line of ``BA16a16b4a``. A turn then writes those, and the next
     one reads on.
     """
+
+    def fewer(self, extent: int) -> int:
+        """What divides them, or as many as can be."""
+        return _fewer(extent, LANE_BITS // self.plan.mid)
 
     def body(self, place: Place) -> None:
         """All pixels of a row."""
