@@ -168,7 +168,7 @@ def close(got: np.ndarray, expected: np.ndarray, kind: str, what: str, slack: fl
 
 
 def in_parts(program: Any, addresses: Mapping[str, int], parts: int) -> None:
-    """All steps of a program, each in so many parts, the last first; scratch is aligned, and holds garbage."""
+    """All steps of a program, each in so many parts, the last first; scratch holds garbage."""
     known = dict(addresses)
     scratch = program.take()
     for data in scratch.values():

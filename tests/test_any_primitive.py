@@ -52,7 +52,7 @@ SPECIAL = np.array([np.nan, np.inf, -np.inf, -0.0])
 STATISTICS = {"mean", "variance"}
 """They stay finite, too: an infinite mean is none of finite elements, and where it leads to is left open."""
 CELLS = {"gru", "lstm"}
-"""Weights of cells stay finite: they meet states, and one that f32 rounds to 0 makes an infinite weight NaN."""
+"""Their weights stay finite: a state that f32 rounds to 0 times an infinite one is NaN."""
 
 
 def with_special(made, kind, rng):
