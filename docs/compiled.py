@@ -191,3 +191,7 @@ FAMILIES = Results("compile.json")
 """One network of each family, all contestants, two cores, nothing beside."""
 ALL = Results("compile-all.json")
 """As many of all networks as were measured on AVX2, two at a time, each on a core of its own."""
+XEON = Results("compile-xeon.json")
+"""One network of each family on an Intel Xeon with AVX-512 and VNNI, on one core, others beside it."""
+MACHINES = {"Zen 4": FAMILIES, "Zen 3": ALL, "Xeon (VNNI)": XEON}
+"""By the names that ``docs/performance.md`` gives to machines."""

@@ -62,14 +62,17 @@ def _narrow_networks() -> list[list[str]]:
 def _modules() -> list[list[str]]:
     """Modules of PyTorch, beside the best of ``channels_last`` and PyTorch's own back end, frozen or not."""
     rows = []
-    results = compiled.FAMILIES.all()
-    for batch, threads in sorted({(one["batch"], one["threads"]) for one in results}):
-        own = [one for one in results if (one["batch"], one["threads"]) == (batch, threads)]
-        ratios = [(ratio, _name(one)) for one in own if (ratio := compiled._best(one)) is not None]
-        if ratios:
-            beside = "the best of `channels_last` and PyTorch's own back end, frozen too"
-            page = "[torch.compile](torch-compile.md#measured)"
-            rows.append(_row("models of PyTorch, f32", beside, _spelled((batch, threads)), ratios, page))
+    for machine, measured in compiled.MACHINES.items():
+        results = measured.all()
+        frozen = ", frozen too" * any(compiled.COMPILED[1] in one["behind"] for one in results)
+        beside = f"the best of `channels_last` and PyTorch's own back end{frozen}"
+        for batch, threads in sorted({(one["batch"], one["threads"]) for one in results}):
+            own = [one for one in results if (one["batch"], one["threads"]) == (batch, threads)]
+            ratios = [(ratio, _name(one)) for one in own if (ratio := compiled._best(one)) is not None]
+            if ratios:
+                setting = f"{_spelled((batch, threads))}, {machine}"
+                page = "[torch.compile](torch-compile.md#measured)"
+                rows.append(_row("models of PyTorch, f32", beside, setting, ratios, page))
     return rows
 
 
