@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import relayout as rl
-from relayout.kernels.copy import ESTIMATE, cost
+from relayout.kernels.copy import ESTIMATE, cost, tiling
+from relayout.kernels.copy import plan as plans
 from relayout.kernels.copy.candidates import lowered
 from relayout.kernels.copy.module import module
 from relayout.kernels.copy.problem import moves, simplified
@@ -75,6 +76,18 @@ def test_short_runs_go_on_as_far_as_their_table_may(inputs, taps, taken):
     (move,) = moves(src, dst)
     rows = tiled(simplified(move)).rows
     assert rows.extent == taps * (taken or 1)
+
+
+@pytest.mark.parametrize("dims", [(127, 1801, 3, 3), (96, 331, 7, 7), (128, 641, 5, 5)])
+@pytest.mark.parametrize("tags", [("oihw", "hwio"), ("hwio", "oihw")])
+@pytest.mark.parametrize("name", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_where_all_is_joined_threads_share_rows(dims, tags, name, monkeypatch):
+    """Nothing is left around a run that has taken a prime number of inputs."""
+    for module_ in (plans, tiling):
+        monkeypatch.setattr(module_, "count", lambda: 2)
+    src, dst = (rl.MemoryDesc(dims, "f32", tag) for tag in tags)
+    (plan,) = lowered(moves(src, dst), ESTIMATE, machine(name))
+    assert plan.extent >= 2 * plan.unit
 
 
 @pytest.mark.parametrize(("blocks", "pixels"), [("nChw16c", 7), ("nChw16c", 5), ("nChw8c", 7), ("nChw4c", 7)])

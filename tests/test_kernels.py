@@ -181,6 +181,7 @@ SHAPES = [
     ("nCw16c", "nCw48c", (2, 96, 21)),
     ("nchw", "nChw16c", (2, 32, 7, 7)),
     ("nchw", "nChw4c", (2, 8, 5, 5)),
+    ("abc", "bac", (4, 4, 4)),
 ]
 EACH_SHAPE = pytest.mark.parametrize(
     "number", range(len(SHAPES)), ids=[f"{one}-{two}-{'x'.join(map(str, d))}" for one, two, d in SHAPES]

@@ -687,8 +687,8 @@ def _bf16_of_any(b: Builder, x: Value, dealt: bool) -> Value:
 
 def _pairs_up(b: Builder, x: Value) -> bool:
     """Whether bf16 is made of two registers of float: by AVX2, and AVX-512 that can't round to it."""
-    rounds = b.machine.vector == 64 and not b.machine.has("avx512bf16") and _is_x86(b.machine)
-    return (b.machine.is_avx2 or rounds) and x.type.count >= b.machine.vector // 2
+    by_adding = b.machine.vector == 64 and not b.machine.has("avx512bf16") and _is_x86(b.machine)
+    return (b.machine.is_avx2 or by_adding) and x.type.count >= b.machine.vector // 2
 
 
 def _bf16_in_pairs(b: Builder, x: Value, dealt: bool) -> Value:

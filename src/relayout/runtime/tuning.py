@@ -59,7 +59,7 @@ NOISE = 0.97  # of the estimate's time; what takes more is not called faster
 AGREE = 3  # contests, in different processes, until a choice is taken as it is
 STALE = 30 * 86400  # seconds after which it no longer is
 KEPT = 4  # candidates of a choice that are remembered
-VERSION = 29
+VERSION = 29  # of entries on disk; counted up when candidates change their meaning, or there are new ones
 _PREFIX = "choice-"
 _STATE = f"chosen-{cache.digest(b'state').hex()}"
 

@@ -74,16 +74,15 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
         blocks = next((x for x in nest.loops if getattr(x, side) == piece and x.extent <= MOST), None)
         if blocks is None:
             continue
-        whole = blocks.extent * piece
-        along = next(
-            (x for x in nest.loops if getattr(x, side) == whole and getattr(x, other) == piece), None
-        )
+        turn = blocks.extent * piece
+        along = next((x for x in nest.loops if getattr(x, side) == turn and getattr(x, other) == piece), None)
         if along is None or along.extent * piece < LINE_BITS:
             continue
         around = left_of(nest, rows, Run((blocks,)), Run((along,)))
         made = BlocksPlan(nest, rows, rows, around, shared_of(around), blocks=blocks, along=along)
         far = 0.0 if made.merges else elsewhere(abs(blocks.dst) // 8)
         yield from costing(in_strips(made, along), facts, instructions(1, 1) + far)
+        return  # both loops may be short: to name one of them is enough
 
 
 @writes(BlocksPlan)

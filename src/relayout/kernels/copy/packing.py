@@ -25,6 +25,7 @@ from relayout.kernels.copy.cost import PASS_CYCLES, converting
 from relayout.kernels.copy.plan import (
     LANE_BITS,
     LINE_BITS,
+    SHARED_BYTES,
     UNUSUAL_CYCLES,
     Facts,
     Plan,
@@ -47,7 +48,6 @@ __all__ = ["Converted", "ConvertedPlan", "plans"]
 STEP_BUFFER_BITS = 8 * (8 << 10)  # of the buffer between the two steps
 LONG_BUFFER_BITS = 8 * (20 << 10)  # of one where rows ask for what follows them
 WHOLE_SHARE = 4  # of the L2 cache that a buffer for whole rows may take, one in so many
-SHARED_BYTES = 1 << 17  # from which on threads may share a reorder
 WIDE = 4  # times as wide as the destination: what is worth a pass through a buffer on any processor
 MANY_PLANES = 16  # that are more streams than a processor sees
 FEW_SHARES = 1.25  # times what equal shares take: so long nobody should wait for the last of them

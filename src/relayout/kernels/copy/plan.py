@@ -26,6 +26,7 @@ __all__ = [
         "LANE_BITS",
         "LINE_BITS",
         "LONG_ROW_BITS",
+        "SHARED_BYTES",
         "UNUSUAL_CYCLES",
         "WAYS",
         "WHOLE",
@@ -60,6 +61,7 @@ OWNERSHIP_CYCLES = (
 LONG_ROW_BITS = 1 << 18  # a row as long as that is shared by threads
 UNUSUAL_CYCLES = 0.2  # cycles for a line by which the choice costs more that suits a processor less
 WHOLE = 4  # quarters
+SHARED_BYTES = 1 << 17  # from which on threads may share a reorder
 DIVIDED = 4  # units of the shared loop, at least, of which some quarters may be written around the caches
 WAYS = {0: "cached", 1: "a quarter streamed", 2: "half streamed", WHOLE: "streamed"}  # quarters around them
 JOINED_BITS = 4 * LINE_BITS  # of the destination that short rows complete before their source is read on

@@ -43,6 +43,7 @@ from relayout.kernels.copy.plan import (
     BUFFER_BITS,
     LANE_BITS,
     LINE_BITS,
+    SHARED_BYTES,
     Facts,
     Plan,
     Run,
@@ -57,6 +58,7 @@ from relayout.kernels.copy.plan import (
 )
 from relayout.kernels.copy.problem import Move, moves_bits
 from relayout.loops.nest import Loop
+from relayout.processors import count
 from relayout.records import dataclass, replace
 from relayout.targets.machine import LINE, Machine
 
@@ -217,7 +219,7 @@ def _ways(made: TransposePlan, facts: Facts) -> Iterator[Plan]:
     far = not hollow and abs(rows.loops[0].src) >= 8 * STREAM_PITCH_BYTES and nest.bytes > facts.machine.l2
     inside = any(abs(loop.src) < abs(rows.loops[0].src) for loop in made.around)
     stages = (False, True)[: 1 + can]
-    for stage, block in product(stages, _blocks(line, rows.extent)):
+    for stage, block in product(stages, _blocks(line, rows.extent, _longest_block(made))):
         kind = StagedPlan if stage else TransposePlan
         parts = nest, columns, rows, made.around, made.shared
         one = kind(*parts, block=block) if not hollow else replace(made, block=block)
@@ -235,11 +237,18 @@ def _ways(made: TransposePlan, facts: Facts) -> Iterator[Plan]:
                     yield from costing(replace(lined, prefetch=prefetch), facts, cost + back + more + wrong)
 
 
-def _blocks(line: int, rows: int) -> list[int]:
+def _blocks(line: int, rows: int, longest: float) -> list[int]:
     """Rows of a block that are worth trying: some lines of the destination, or all of a column."""
     blocks = [line << k for k in range(BLOCKS + 1)]
     most = next((block for block in blocks if block >= rows), blocks[-2])
-    return [block for block in blocks if block <= most]
+    return [block for block in blocks if block <= min(most, max(line, longest))]
+
+
+def _longest_block(made: TransposePlan) -> float:
+    """Of so many rows: where threads have nothing but blocks of rows to share, each gets one at least."""
+    small = made.nest.bytes < SHARED_BYTES or not made.rows.is_straight
+    alone = count() == 1 or small or by_columns(made).shared is not None
+    return math.inf if alone else made.rows.extent / count()
 
 
 def shuffling(made: TransposePlan) -> float:
@@ -381,11 +390,12 @@ def _continued(run: Run, side: str, bits: int, free: list[Loop]) -> Run:
 def _taken(run: Run, after: Loop, line: int) -> Loop | None:
     """What a run takes of the loop that continues it; None: nothing, its table would be too long.
 
-    Turns that make whole lines, the fewest. Where there are none all of them, or a part as long as the table
-    may be: its last tile steps back, which is little for so many.
+    Turns that make whole lines, the fewest. Where there are none, all of them if the table has room, or the
+    longest part that has: its last tile steps back, which is little for so many. A prime number of turns has
+    no part, and may have a longer table.
     """
-    whole = (n for n in range(2, after.extent) if not after.extent % n and not n * run.extent % line)
-    enough = next(whole, 0)
+    divisors = (n for n in range(2, after.extent) if not after.extent % n)
+    enough = next((n for n in divisors if not n * run.extent % line), 0)
     if enough:
         return after.taking(enough) if run.extent * enough <= LONGEST_TABLE else None
     if run.extent * after.extent <= LONGEST_TABLE:

@@ -30,7 +30,7 @@ from relayout.ir.builder import Function, Operand, table
 from relayout.ir.dots import byte_products
 from relayout.ir.kernel import kernel
 from relayout.ir.types import I8, I16, I32, I64, PTR, Value, constant, poison, vector
-from relayout.ir.vectors import load_pieces, pieces_of, store_pieces
+from relayout.ir.vectors import load_pieces, picked_anywhere, pieces_of, store_pieces
 from relayout.kernels.reduce.blocks import in_tasks
 from relayout.kernels.reduce.rounding import divided, divisor
 from relayout.kernels.reduce.separable import MOST_BLOCKS, Separable
@@ -51,7 +51,6 @@ PAIRS_OF_ROWS = 8  # of the source, whose results are a task
 LARGEST_WEIGHT = 127  # that is a byte with a sign
 LARGEST_SUM = 128  # of the weights along a row, so that sums of bytes have 15 bits
 TWICE = 0x10001  # times a number of 16 bits: that in both halves of 32
-PERMUTED = "llvm.x86.avx512.permvar.qi.512"
 BYTES, WORDS = vector(LINE, I8), vector(RESULTS, I16)
 
 
@@ -240,7 +239,7 @@ class _Block(Pictures[Value]):
         """The neighbours of 32 results along a row, with weights."""
         b = self.b
         places, weights = (b.load(BYTES, b.gep(entry, LINE * k), LINE) for k in (0, 1))
-        x = b.call_value(BYTES, PERMUTED, b.load(BYTES, b.gep(row, bases[0]), 1), places)
+        x = picked_anywhere(b, b.load(BYTES, b.gep(row, bases[0]), 1), places)
         return byte_products(b, *((weights, x) if self.signed else (x, weights)))
 
     def stored(self, dst: Value, row: Value, sums: list[list[Value]], starts: list[int], count: int) -> None:
