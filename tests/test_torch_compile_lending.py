@@ -23,6 +23,7 @@ from relayout.errors import LayoutError  # noqa: E402
 from relayout.graph import saving  # noqa: E402
 from relayout.primitives import storages  # noqa: E402
 from relayout.primitives.lent import Array, Loan, lent  # noqa: E402
+from relayout.targets import machine as processors  # noqa: E402
 from relayout.torch.compiling import kept, part  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:::torch", "ignore::DeprecationWarning")
@@ -271,6 +272,8 @@ def test_a_large_matrix_for_few_rows_is_not_copied(
     parts: list[Any] = []
     original = part._part
     monkeypatch.setattr(part, "_part", lambda *given: (parts.append(original(*given)), parts[-1])[1])
+    small = processors.host()._replace(l2=1 << 20)  # beside which the matrix is large
+    monkeypatch.setattr(processors, "host", lambda: small)
     model = new()
     for count in (1, 2):
         fast, _ = compiled(model)
