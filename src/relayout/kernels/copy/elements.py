@@ -20,7 +20,7 @@ class ElementsPlan(Plan):
 
 
 def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
-    """Every nest without zeros behind its rows can be moved so; where rows are, they move as much or more."""
+    """Every nest without zeros behind its rows can be moved so; not offered where ``rows`` has a plan."""
     inner, outer = runs(nest)
     rows = outer is not None and (inner is outer or nest.zero)
     if not (nest.fill or rows):
