@@ -108,11 +108,10 @@ class Blocks(Pixels):
         given, made = (apart, meet) if plan.merges else (meet, apart)
         registers = [self.load(at, per * row, []) for at in given]
         for k, at in enumerate(made):
-            pieces = [
-                divmod(k * per + j, many) if plan.merges else divmod(j * many + k, per) for j in range(per)
-            ]
             if plan.merges:
-                pieces = [(block, turn) for turn, block in pieces]
+                pieces = [((k * per + j) % many, (k * per + j) // many) for j in range(per)]
+            else:
+                pieces = [divmod(j * many + k, per) for j in range(per)]
             self.store_raw(self._put_together(registers, pieces), at.dst)
             for ahead in range(0, size if plan.claims else 0, LINE):
                 self.claim(b.gep(at.dst, CLAIMED_BYTES + ahead))

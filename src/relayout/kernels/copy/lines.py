@@ -91,7 +91,7 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
     """Blocks of rows of 8, 16 or 32 bytes, as they are or converted."""
     found = rows_of(nest)
     if found is not None and nest.conversion is not None:
-        yield from _converted(*found, facts)
+        yield from _converted(found[0], facts)
         return
     apart = None if found is None else apart_in_source(found[0])
     if found is None or apart is None or joins_lines(found[0], apart) or not lines_fit(found[0]):
@@ -112,7 +112,7 @@ def plans(nest: Move, facts: Facts) -> Iterator[Plan]:
         yield from costing(one, facts, more + lost + UNUSUAL_CYCLES * far)
 
 
-def _converted(made: RowsPlan, cost: float, facts: Facts) -> Iterator[Plan]:
+def _converted(made: RowsPlan, facts: Facts) -> Iterator[Plan]:
     """Short rows that are converted as many at a time as make a line.
 
     Row by row registers are not full: eight bytes come of a half or a quarter of what is converted at once.
