@@ -46,18 +46,47 @@ from relayout.kernels.blockwise.dots import (
     widened,
 )
 from relayout.kernels.blockwise.plan import Plan
-from relayout.targets.machine import LINE
+from relayout.targets.machine import LINE, Machine
 
 __all__ = ["PRODUCT", "product_text"]
 
 PRODUCT = "product"
 LOWER = 0x0F0F0F0F
-AHEAD = 8 << 10  # bytes: so far in front of what is read a line is asked for, in each turn over words
-LINES_AHEAD = 4 << 10  # bytes: the same for all lines, on processors with AVX2
-SCALES_AHEAD = 512  # bytes: the same for scales, in each chunk
-NEAR = 2  # the cache that it is asked into, as LLVM counts: the second
+L1, L2 = 3, 2  # caches that lines are asked into, as LLVM counts them
 UNROLLED = 48  # dot products of a turn of the loop over the words of a chunk, at most
 BARRIER = 'call void asm sideeffect "", "~{memory}"()'
+
+
+class Ahead(NamedTuple):
+    """What a processor is asked for in advance where one row is read as a stream; bytes in front of it."""
+
+    weights: int = 8 << 10
+    scales: int = 512
+    """In each chunk."""
+    whole: bool = False
+    """Whether for all lines; else for one line of the weights in each turn over words, and of the scales."""
+    into: int = L2
+
+
+LINES_OF_HALVES = Ahead(4 << 10, whole=True)
+"""Zen 3: a line here and there takes 1.6 times as long as none, all of them, a page ahead, 0.8 to 0.9."""
+LINES_OF_WHOLES = Ahead(8 << 10, 2 << 10, True, L1)
+"""Zen 5: a line here and there makes no difference, all of them take 0.7 to 0.8 of the time."""
+
+
+def ahead_of(machine: Machine) -> Ahead:
+    """How that was fastest on each processor it was tried on.
+
+    On Zen 4 to ask for all lines took up to 1.7 times as long, since they take the place of what is read
+    (docs/lessons/narrow-products.md). Others are taken to be like it.
+
+    >>> from relayout.targets.machine import machine
+    >>> [ahead_of(machine(cpu)).whole for cpu in ("znver3", "znver4", "znver5")]
+    [True, False, True]
+    """
+    if machine.is_avx2:
+        return LINES_OF_HALVES
+    return LINES_OF_WHOLES if machine.cpu == "znver5" else Ahead()
 
 
 def product_text(plan: Plan) -> str:
@@ -78,7 +107,7 @@ class _Places(NamedTuple):
 
 class _Writer:
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+        self.plan, self.ahead = plan, ahead_of(plan.machine)
         self.b: Function = kernel(PRODUCT, plan.machine)
         self.sum, self.whole = vector(plan.lanes, FLOAT), vector(plan.lanes, I32)
         self.pairs: dict[int, Value] = {}  # sums in s16 that are yet to be added, by the number of their sum
@@ -200,8 +229,8 @@ class _Writer:
             size = dtype(plan.scale).bits // 8
             scales = b.gep(at.scales, block, size * plan.lanes * plan.side)
             kind = dtype(plan.scale)
-            if self.streams and at is several[0]:
-                b.prefetch(b.gep(scales, SCALES_AHEAD), NEAR)
+            if self.streams and (self.ahead.whole or at is several[0]):
+                b.prefetch(b.gep(scales, self.ahead.scales), self.ahead.into)
             scale = to_f32(b, b.load(vector(plan.lanes, integer(kind.bits)), scales, size), kind)
             for factor in factors:
                 one = self.joined([next(made) for _ in range(plan.limbs)])
@@ -233,12 +262,12 @@ class _Writer:
 
     def prefetch(self, weights: Value, number: int, registers: int) -> None:
         """Ask for what is read later: for a line in each turn, or for all lines of each word."""
-        b, plan = self.b, self.plan
-        if plan.machine.is_avx2:
+        b, plan, ahead = self.b, self.plan, self.ahead
+        if ahead.whole:
             for line in range(0, registers * plan.machine.vector, LINE):
-                b.prefetch(b.gep(weights, number * plan.line + line + LINES_AHEAD), NEAR)
+                b.prefetch(b.gep(weights, number * plan.line + line + ahead.weights), ahead.into)
         elif not number:
-            b.prefetch(b.gep(weights, AHEAD), NEAR)
+            b.prefetch(b.gep(weights, ahead.weights), ahead.into)
 
     def word(
         self, words: Sequence[Value], first: int, sources: Sequence[Value], place: int, found: list[Value]
