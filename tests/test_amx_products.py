@@ -245,6 +245,26 @@ def test_processors_with_amx_get_its_instructions(kinds, name, cpu, monkeypatch)
     assert last < lines.index("tilerelease") < lines.index("retq")
 
 
+def test_results_are_written_behind_the_products_of_the_next_tile(monkeypatch):
+    """Products, the epilogue of the tile before, sums to memory; and none is pending at the end."""
+    machine = machines.machine("sapphirerapids", "x86_64-unknown-linux-gnu")
+
+    def made():
+        src = MemoryDesc((1, 64, 1, 397), "u8", "nhwc")
+        return Convolution(src, MemoryDesc((40, 64, 1, 1), "s8", rl.any), post_ops="relu")
+
+    (text,) = modules_of(made, machine, monkeypatch)
+    entry = text[text.index("@convolution(") :].split("\n}")[0]
+    calls = [line.split("@")[1].split("(")[0] for line in entry.splitlines() if "call void @" in line]
+    calls = [name for name in calls if "ldtilecfg" not in name]
+    tiles_of = [name for name in calls if name.startswith("tile") and not name.endswith(".sums")]
+    assert len(set(tiles_of)) > 1  # several shapes share what is pending
+    wanted = [one for name in tiles_of for one in (name, "finish", f"{name}.sums")]
+    assert calls == [*wanted, "finish", "llvm.x86.tilerelease"]
+    finish = text[text.index("@finish(") :].split("\n}")[0]
+    assert all(f"@{name}.results(" in finish for name in tiles_of)
+
+
 def plans(src, weights, dst, machine):
     """The candidates for a convolution."""
     made = Convolution(src, weights, dst=dst)

@@ -20,7 +20,9 @@ those of 16 rows behind each other (``OIhw16i16o4i``) are the fastest: a tile is
 * **Configuration.** It belongs to a thread and to a kernel's call: the first tile that is computed sets it, a
   tile of other sizes changes it, and the end of the call releases it (:mod:`.amx_text`). To change it empties
   all tiles, and takes as long as some ten products.
-* **Sums** go through memory: C is stored to the stack, from where the epilogue takes vector by vector.
+* **Sums** go through memory: C is stored to the stack, from where the epilogue takes vector by vector. It
+  does so behind the products of the *next* tile, which don't wait for it: three functions for each tile, and
+  who calls which when is in :mod:`.amx_text`.
 
 bf16 is added up in an order of its own: of a tile the even and the odd channels apart, then both, then what
 there was. So the sums of plans with AMX differ in their last bits from those of others, and from those that
@@ -44,14 +46,18 @@ from relayout.loops.nest import Loop
 from relayout.targets.machine import Machine
 
 __all__ = [
-    *("EMULATED", "KINDS", "Cutting", "Registers"),
-    *("amx_function", "cutting", "order_of", "products_of", "registers", "runs_of", "shapes_of", "split"),
+    *("EMULATED", "KINDS", "SUMS", "Cutting", "Registers"),
+    *("cutting", "order_of", "products_of", "registers", "runs_of", "shapes_of", "split"),
+    *("finishing_function", "products_function", "storing_function"),
 ]
 
 GROUP = 4  # bytes of neighbouring channels that are multiplied at once
 EMULATED = "amx"
 """The argument of a function whose tiles are emulated: where these are."""
 LANES = ROW // GROUP
+MOST_SUMS = 4  # tiles of sums: two sources by two weights
+SUMS = MOST_SUMS * ROWS * ROW
+"""Bytes of the sums of a tile, at most."""
 
 
 class Cutting(NamedTuple):
@@ -176,12 +182,10 @@ def registers(runs: int, vectors: int, rest: bool) -> Registers | None:
 
 
 def shapes_of(tile: Tile) -> tuple[Shape, ...]:
-    """The sizes that :func:`amx_function` wants tiles to have when it is called."""
-    runs = runs_of(tile.src)
+    """The sizes that :func:`products_function` wants tiles to have when it is called."""
+    runs, names = runs_of(tile.src), _registers(tile)
     _, inner = split(tile.loops, tile.arithmetic)
     cut = cutting(inner.extent)
-    names = registers(len(runs), len(tile.weights), cut.rest > 0)
-    assert names is not None
     shapes = [Shape(0, 0)] * TILES
     for k, run in enumerate(runs):
         for number in names.sums[k]:
@@ -196,19 +200,16 @@ def shapes_of(tile: Tile) -> tuple[Shape, ...]:
     return tuple(shapes)
 
 
-def amx_function(name: str, tile: Tile, machine: Machine, extra: Sequence[str], epilogue: Emit) -> str:
-    """The text of ``void name(ptr src, ptr weights, ptr dst, extra...)``; tiles must be configured.
+def products_function(name: str, tile: Tile, machine: Machine, emulated: bool) -> str:
+    """The text of ``void name(ptr src, ptr weights)``: the products, after which the tiles hold the sums.
 
-    Where ``extra`` has :data:`EMULATED`, tiles are emulated there. Of the pixels that are read the last ones
-    are stored, as many as there are places.
+    They must be configured. Where they are ``emulated``, their memory is one more argument.
     """
-    b = Function(name, dict.fromkeys(("src", "weights", "dst", *extra), PTR), machine, "internal", "noinline")
-    tiles = Tiles(b, b[EMULATED] if EMULATED in extra else None)
-    runs, count = runs_of(tile.src), len(tile.weights)
+    b, tiles = _begun(name, ("src", "weights"), machine, emulated)
+    runs = runs_of(tile.src)
     outer, inner = split(tile.loops, tile.arithmetic)
     cut = cutting(inner.extent)
-    names = registers(len(runs), count, cut.rest > 0)
-    assert names is not None
+    names = _registers(tile)
     for row in names.sums:
         for number in row:
             tiles.zero(number)
@@ -242,12 +243,28 @@ def amx_function(name: str, tile: Tile, machine: Machine, extra: Sequence[str], 
     step = inner.steps
     each = Loop(cut.pieces, (cut.steps * step[0], cut.steps * step[1]))
     nest((*outer, each), b["src"], b["weights"])
-    computed = [pixel for run in runs for pixel in run.pixels]
-    room, first = b.alloca(len(computed) * count * ROW, ROW), 0
-    for run, row in zip(runs, names.sums, strict=True):
+    return b.text()
+
+
+def storing_function(name: str, tile: Tile, machine: Machine, emulated: bool) -> str:
+    """The text of ``void name(ptr room)``: sums leave the tiles, pixel by pixel, for :data:`SUMS` bytes."""
+    b, tiles = _begun(name, ("room",), machine, emulated)
+    count, first = len(tile.weights), 0
+    for run, row in zip(runs_of(tile.src), _registers(tile).sums, strict=True):
         for v, number in enumerate(row):
-            tiles.store(number, b.gep(room, (first * count + v) * ROW), count * ROW)
+            tiles.store(number, b.gep(b["room"], (first * count + v) * ROW), count * ROW)
         first += run.rows
+    return b.text()
+
+
+def finishing_function(name: str, tile: Tile, machine: Machine, extra: Sequence[str], epilogue: Emit) -> str:
+    """The text of ``void name(ptr room, ptr dst, extra...)``: what becomes of the sums in ``room``.
+
+    Of the pixels that were computed the last ones are stored, as many as there are places.
+    """
+    b, _ = _begun(name, ("room", "dst", *extra), machine, False)
+    computed = [pixel for run in runs_of(tile.src) for pixel in run.pixels]
+    count = len(tile.weights)
     sums = vector(LANES, FLOAT if tile.arithmetic.sums == "f32" else I32)
     starts = [
         b.load(sums, b.gep(b["offsets"], (2 + count + v) * ROW), ROW) for v in range(count * tile.offset)
@@ -256,10 +273,25 @@ def amx_function(name: str, tile: Tile, machine: Machine, extra: Sequence[str], 
     for p, place in enumerate(tile.dst):
         at = computed.index(before + p)
         for v, several in enumerate(tile.pieces):
-            x = b.load(sums, b.gep(room, (at * count + v) * ROW), ROW)
+            x = b.load(sums, b.gep(b["room"], (at * count + v) * ROW), ROW)
             x = b.add(x, starts[v]) if starts else x
             store_pieces(b, epilogue(b, x, p, v), b.gep(b["dst"], place), several)
     return b.text()
+
+
+def _begun(name: str, arguments: Sequence[str], machine: Machine, emulated: bool) -> tuple[Function, Tiles]:
+    """A function, and what writes operations on tiles in it."""
+    several = (*arguments, EMULATED) if emulated else arguments
+    b = Function(name, dict.fromkeys(several, PTR), machine, "internal", "noinline")
+    return b, Tiles(b, b[EMULATED] if emulated else None)
+
+
+def _registers(tile: Tile) -> Registers:
+    """Which tiles it takes; there are enough, or the plan would not have it."""
+    _, inner = split(tile.loops, tile.arithmetic)
+    found = registers(len(runs_of(tile.src)), len(tile.weights), cutting(inner.extent).rest > 0)
+    assert found is not None
+    return found
 
 
 KINDS = {"tdpbf16ps": "bf16", "tdpbusd": "u8s8", "tdpbssd": "s8s8"}

@@ -3,8 +3,9 @@
 A product of two tiles takes 16 cycles, whatever their sizes, and 52 until its sums can be added to again; a
 tile is loaded in 8, and a configuration in 204. So 2 x 2 tiles, loaded once each for 4 products, multiply all
 the time; and 7 rows of pixels cost as much as 16. Source: Intel 64 and IA-32 Architectures Optimization
-Reference Manual, chapter "Intel Advanced Matrix Extensions". What becomes of the sums, and where operands
-come from, costs what it does in the other tile. None of this has been measured here: the contest decides.
+Reference Manual, chapter "Intel Advanced Matrix Extensions". What becomes of the sums of a tile goes
+on while the next one multiplies (:mod:`.amx_text`): the longer of both counts. Where operands come from costs
+what it does in the other tile. None of this has been measured here: the contest decides.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ __all__ = ["AmxModel"]
 PRODUCT, LATENCY = 16.0, 52.0  # cycles of a product of tiles; until its sums can be added to again
 CONFIGURE = 204.0  # cycles of a configuration
 LOAD, STORE = 8.0, 16.0  # cycles of a tile that is loaded from the L1 cache, and stored
+FINISH = 3.0  # cycles of a vector of results: six operations on two ports
 MOST_PIXELS = 3 * ROWS  # of a tile of one vector
 
 
@@ -87,7 +89,7 @@ class AmxModel(Model):
         for tall, n in pieces_of_extent(rows, block.rows):
             for wide, m in pieces_of_extent(columns, block.columns):
                 for vectors, count in self.groups.items():
-                    stored = runs * vectors * STORE + tall * wide * vectors * self.facts.store
-                    cycles = self.products * self.product(runs, vectors) + self.facts.call + stored
-                    total += n * m * count * cycles
+                    finished = runs * vectors * STORE + tall * wide * vectors * FINISH
+                    products = self.products * self.product(runs, vectors)
+                    total += n * m * count * (max(products, finished) + self.facts.call)
         return total + CONFIGURE * len(self.groups)

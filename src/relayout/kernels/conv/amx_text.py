@@ -1,16 +1,32 @@
 """The text of a direct convolution whose tiles are those of AMX.
 
-Tasks, packing and unpacking are those of the other tile (:mod:`.convolution`). What is added is the
-configuration, a state of the thread: tiles of different sizes want different ones, and to change it takes 200
-cycles. So pixels that are left over are computed with some that have been computed before, which needs no
-other configuration. Where one is needed (fewer output channels, say) it is set: the kernel notes which one
-is, none at first, compares before each tile, and releases it behind the last task, whoever has called it::
+Tasks, packing and unpacking are those of the other tile (:mod:`.convolution`). Two things are added.
 
-    current = none
+**Configuration**, a state of the thread: tiles of different sizes want different ones, and to change it takes
+200 cycles. So pixels that are left over are computed with some that have been computed before, which needs no
+other configuration. Where one is needed (fewer output channels, say) it is set: the kernel notes which one
+is, none at first, compares before each tile, and releases it behind the last task, whoever has called it.
+
+**Epilogues one tile late.** Products of 2 x 2 tiles take 64 cycles for each 64 bytes of channels, and what
+becomes of their 1024 sums about three times as long: 64 vectors, each with six operations and more. Products
+have a unit of their own, so both could go on at once. But a processor takes instructions up in their order,
+and those of an epilogue that wait for sums fill its queues: nothing behind them is seen before the sums are
+there. So the epilogue of a tile comes behind the products of the next one, which are few instructions and
+wait for nothing. It finds its own sums in memory, and is done while the products go on::
+
+    current = pending = none
     for each task ... for each tile of pixels:
         if current is not that of this tile:   configure, and note it
-        call the tile
+        products of this tile                  in tiles
+        finish(pending)                        the epilogue of the tile before, from memory
+        sums of this tile                      from tiles to memory
+        pending = this tile                    which it is, and the pointers of its epilogue
+    finish(pending)
     release
+
+Where results are read again (rows that are unpacked), or what the epilogue reads is about to be written, that
+is finished first (:meth:`~.convolution.DirectModule.settle`). Interleaving both is what Intel's optimization
+manual recommends in its chapter on AMX; how much it gains has not been measured here.
 """
 
 from __future__ import annotations
@@ -18,8 +34,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relayout.ir.amx import STATE, Shape, Tiles, configuration, emulation
+from relayout.ir.builder import Function
 from relayout.ir.types import I64, PTR, Value, constant
-from relayout.kernels.conv.amx import EMULATED, amx_function, shapes_of
+from relayout.kernels.conv.amx import (
+    SUMS,
+    finishing_function,
+    products_function,
+    shapes_of,
+    storing_function,
+)
 from relayout.kernels.conv.convolution import DirectModule, Rows
 from relayout.kernels.conv.direct import Block, Direct
 from relayout.kernels.conv.epilogue import Epilogue
@@ -28,7 +51,9 @@ from relayout.targets.machine import LINE
 
 __all__ = ["amx_module"]
 
-NONE = -1  # the number of no configuration
+NONE = -1  # the number of no configuration, and of no tile
+WORD = 8  # bytes of a number or an address that is noted
+FINISH = "finish"  # the function that writes the results of the tile that is pending
 
 
 def amx_module(nest: Direct, rows: Rows, epilogue: Epilogue) -> str:
@@ -42,37 +67,72 @@ class _Module(DirectModule):
     def __init__(self, nest: Direct, rows: Rows, epilogue: Epilogue) -> None:
         super().__init__(nest, rows, epilogue)
         self.configurations: dict[tuple[Shape, ...], int] = {}
-        self.wants: dict[str, int] = {}  # the configuration of each tile function
+        self.wants: dict[str, int] = {}  # the configuration of each tile
         self.emulated = "amx-tile" in nest.machine.emulates
 
     def text(self) -> str:
-        """With configurations, and what does instead of instructions."""
+        """With configurations, what does instead of instructions, and the choice of the epilogue."""
         text = super().text()
         sizes = [configuration(f"tiles{number}", one) for one, number in self.configurations.items()]
-        return "\n".join([*sizes, emulation(self.nest.machine) if self.emulated else "", text])
+        others = [emulation(self.nest.machine) if self.emulated else "", self._finish_text()]
+        return "\n".join([*sizes, *others, text])
+
+    @property
+    def noted(self) -> int:
+        """How many pointers the epilogue of a tile wants: where its results go, and the further ones."""
+        return 1 + len(self.extra)
 
     def all_tasks(self, first: Value, end: Value) -> None:
-        """No configuration is left behind."""
+        """No configuration is left behind, and no sums."""
         b = self.b
         self.current = b.alloca(I64.bytes, I64.bytes)
-        self.state = b.alloca(STATE, LINE) if self.emulated else None
+        self.pending = b.alloca(WORD * (1 + self.noted), WORD)
+        self.room = b.alloca(SUMS, LINE)
+        self.state = [b.alloca(STATE, LINE)] if self.emulated else []
         b.store(constant(I64, NONE), self.current)
+        b.store(constant(I64, NONE), self.pending)
         super().all_tasks(first, end)
-        Tiles(b, self.state).release()
+        self.settle()
+        Tiles(b, *self.state).release()
+
+    def settle(self) -> None:
+        """Write the results of the tile that is pending, if one is."""
+        self.b.call(FINISH, self.pending, self.room)
 
     def call(
         self, name: str, pointers: Sequence[Value], channel: Value, target: Value, counts: Sequence[Value]
     ) -> None:
-        """Configure tiles as this function wants them, and call it."""
-        b, number = self.b, self.wants[name]
+        """Compute a tile, and write the results of the one before."""
+        assert not counts, "taps fall outside of rows that are not packed"
+        b, wanted = self.b, self.wants[name]
 
         def configure() -> None:
-            Tiles(b, self.state).configure(Value(f"@tiles{number}", PTR))
-            b.store(constant(I64, number), self.current)
+            Tiles(b, *self.state).configure(Value(f"@tiles{wanted}", PTR))
+            b.store(constant(I64, wanted), self.current)
 
-        b.when(b.icmp("ne", b.load(I64, self.current), number), configure)
-        further = [] if self.state is None else [self.state]
-        super().call(name, pointers, channel, target, [*counts, *further])
+        b.when(b.icmp("ne", b.load(I64, self.current), wanted), configure)
+        source, weights, *others = pointers
+        b.call(name, source, weights, *self.state)
+        self.settle()
+        b.call(_sums(name), self.room, *self.state)
+        others += self.epilogue.pointers(b, self.operands, channel, target)
+        b.store(constant(I64, [*self.wants].index(name)), self.pending)
+        for k, pointer in enumerate(others, 1):
+            b.store(pointer, b.gep(self.pending, k * WORD))
+
+    def _finish_text(self) -> str:
+        """The epilogue of whichever tile is pending; none is behind it."""
+        f = Function(FINISH, {"pending": PTR, "room": PTR}, self.nest.machine, "internal", "noinline")
+        number = f.load(I64, f["pending"])
+        for k, name in enumerate(self.wants):
+
+            def results(name: str = name) -> None:
+                noted = [f.load(PTR, f.gep(f["pending"], at * WORD)) for at in range(1, 1 + self.noted)]
+                f.call(_results(name), f["room"], *noted)
+
+            f.when(f.icmp("eq", number, k), results)
+        f.store(constant(I64, NONE), f["pending"])
+        return f.text()
 
     def computed(self, rows: int, columns: int) -> Block:
         """A tile of what is left over computes as many pixels as others, and stores the last ones.
@@ -85,7 +145,23 @@ class _Module(DirectModule):
         return Block(tall, wide) if here and nest.dims[2].extent >= tall else Block(rows, columns)
 
     def tile_text(self, name: str, tile: Tile, extra: Sequence[str], epilogue: Emit) -> str:
-        """That of a tile of AMX."""
+        """The three functions of a tile of AMX."""
         self.wants[name] = self.configurations.setdefault(shapes_of(tile), len(self.configurations))
-        extra = (*extra, EMULATED) if self.emulated else extra
-        return amx_function(name, tile, self.nest.machine, extra, epilogue)
+        machine = self.nest.machine
+        return "\n".join(
+            [
+                products_function(name, tile, machine, self.emulated),
+                storing_function(_sums(name), tile, machine, self.emulated),
+                finishing_function(_results(name), tile, machine, extra, epilogue),
+            ]
+        )
+
+
+def _sums(name: str) -> str:
+    """The function that brings the sums of a tile to memory."""
+    return f"{name}.sums"
+
+
+def _results(name: str) -> str:
+    """The function that makes results of them."""
+    return f"{name}.results"

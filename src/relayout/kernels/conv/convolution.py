@@ -144,6 +144,7 @@ class DirectModule(Module):
         self.packed, self.results = self.scratch, b.gep(self.scratch, nest.packed)
         self.offsets = b.gep(self.scratch, nest.packed + nest.unpacked + nest.carried)
         if nest.offset:
+            self.settle()
             self._begin_offsets()
         total, following = len(nest.places), b.add(chunk, 1)
         begin, stop = (b.udiv(b.mul(number, total), nest.chunks) for number in (chunk, following))
@@ -164,6 +165,7 @@ class DirectModule(Module):
 
             def of_kind(k: int) -> None:
                 if nest.offset:
+                    self.settle()
                     self._of_group(k, here)
                 tiles(k, here, plane, row, last, column, end)
 
@@ -171,7 +173,14 @@ class DirectModule(Module):
 
         b.loop(begin, stop, 1, group)
         if nest.unpacks:
+            self.settle()
             self._move_rows("unpack", image, plane, row, last)
+
+    def settle(self) -> None:
+        """Have all results written that are still in tiles: they, or what they are made of, are about to go.
+
+        There are none here; other tiles may write theirs late.
+        """
 
     def _pack_weights(self, given: Value, begin: Value, stop: Value) -> None:
         """Bring the weights that a run of places reads to scratch: those of all of its groups."""
@@ -456,9 +465,13 @@ class DirectModule(Module):
         if name not in self.functions:
             tile = self._made(kind, rows, columns, at)
             epilogue = Writer(tile, self.nest, self.epilogue)
-            extra = ("bias", "scale", *["offsets"] * self.nest.offset, *self.epilogue.names)
-            self.functions[name] = self.tile_text(name, tile, extra, epilogue)
+            self.functions[name] = self.tile_text(name, tile, self.extra, epilogue)
         return name
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """The further arguments of tiles: what an epilogue reads."""
+        return ("bias", "scale", *["offsets"] * self.nest.offset, *self.epilogue.names)
 
     def computed(self, rows: int, columns: int) -> Block:
         """The pixels that a tile computes, of which it stores the last so many."""
