@@ -98,6 +98,20 @@ class Machine(NamedTuple):
         return self.vector == LINE and self.cpu == "znver4"
 
     @property
+    def fetches(self) -> bool:
+        """Whether it can read weights from memory while it computes with others, as far as its name tells.
+
+        The weights of a whole network come from memory. On Zen 5 those that are asked for into the L2 cache
+        while the ones before them are used cost nothing: the time of layers with cold weights is that of
+        layers with hot ones, 4 to 20 % less than without. On an Intel Xeon misses to memory occupy the
+        buffers that misses of the L1 cache need, and layers took 1.09 times as long.
+
+        >>> machine("sapphirerapids").fetches, machine("znver5").fetches
+        (False, True)
+        """
+        return self.cpu == "znver5"
+
+    @property
     def jumps(self) -> bool:
         """Whether it goes from one place of a cache to another at no cost, as far as its name tells.
 

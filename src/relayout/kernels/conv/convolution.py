@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
@@ -43,6 +44,7 @@ from relayout.layout.layout import Layout
 __all__ = ["DirectModule", "Rows", "module", "rows_of"]
 
 PREFETCH_BYTES = 2048  # how far ahead weights are prefetched where they don't stay in the L1 cache
+L1, L2 = 3, 2  # caches, as LLVM counts them
 FEW_PIXELS = 64  # that meet weights from beyond the L2 cache, for which it pays to ask for these
 
 
@@ -408,16 +410,26 @@ class DirectModule(Module):
         fit = 2 * nest.block.columns * pitch <= machine.l1
         return source > nest.weights_bytes or (fit and source > 2 * machine.l2)
 
-    def _ahead(self) -> int:
-        """How many bytes ahead weights are asked for.
+    def _ahead(self, kind: int) -> tuple[int, int]:
+        """How many bytes ahead weights are asked for, and into which cache (:attr:`.Tile.into`).
 
         With AVX2 only those that come from afar for a few pixels: requests are a tenth of the instructions of
-        a turn, and what comes from the L2 cache comes in time without them.
+        a turn, and what comes from the L2 cache comes in time without them. Where memory can be read beside
+        (:attr:`.Machine.fetches`), tiles of a group ask for the next group's, which have the time of all of
+        these tiles to come.
         """
         nest = self.nest
-        if nest.weights_bytes <= nest.machine.l1:
-            return 0
-        return 0 if nest.machine.is_avx2 and nest.served > FEW_PIXELS else PREFETCH_BYTES
+        if nest.weights_bytes <= nest.machine.l1 or (nest.machine.is_avx2 and nest.served > FEW_PIXELS):
+            return 0, L1
+        if nest.machine.fetches and (apart := self._apart(kind)):
+            return min(apart, nest.machine.l2 // 4), L2
+        return PREFETCH_BYTES, L1
+
+    def _apart(self, kind: int) -> int:
+        """Bytes from the weights of a group to those of the next one; 0: they differ, or there is none."""
+        places = [(place.kind, place.weights) for place in self.nest.places]
+        steps = {two - one for (k, one), (_, two) in pairwise(places) if k == kind}
+        return steps.pop() if len(steps) == 1 and min(steps) > 0 else 0
 
     def _extra(self, here: Vectors) -> list[Value]:
         """Where bias and scale of a group lie, and what its sums begin with."""
@@ -507,7 +519,7 @@ class DirectModule(Module):
             nest.steps,
             group.widths,
             group.shifts,
-            self._ahead(),
+            *self._ahead(kind),
             self._pitch() if rows == 1 else 0,
             nest.offset,
             nest.zeros.weights > 0,

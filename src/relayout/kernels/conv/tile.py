@@ -119,6 +119,8 @@ class Tile:
         where they begin, in bytes behind the pixel.
     ahead : int
         How many bytes ahead weights are prefetched; 0: not at all.
+    into : int
+        The cache that they are prefetched into, as LLVM counts: 3 is the first, 2 the second.
     offset : bool
         Whether zeros of the source are another number than 0: then ``offsets`` is one of the further
         arguments.
@@ -151,6 +153,7 @@ class Tile:
     widths: tuple[int, ...] = ()
     shifts: tuple[int, ...] = ()
     ahead: int = 0
+    into: int = 3
     pitch: int = 0
     offset: bool = False
     centred: bool = False
@@ -574,7 +577,7 @@ class _Writer:
         ahead, loops = self.tile.ahead, self.loops[1]
         if ahead and (not loops or self.fresh(loops[-1].steps[1])):
             for at in streams:
-                self.prefetch(self.b.gep(weights, at + ahead))
+                self.b.prefetch(self.b.gep(weights, at + ahead), self.tile.into)
 
     def prefetch(self, pointer: Value) -> None:
         """Prefetch a line to the L1 cache; to L2 only, it costs 5 to 10 % of all time."""
