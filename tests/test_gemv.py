@@ -24,7 +24,7 @@ from relayout.kernels.conv.geometry import Geometry
 from relayout.kernels.conv.planning import Problem
 from relayout.primitives import Convolution, InnerProduct, Matmul
 from strategies import examples
-from test_products import HERE, TARGETS, check, compiles, on, post_ops, vectors
+from test_products import HERE, TARGETS, check, compiles, on, post_ops, products, vectors
 
 machines = importlib.import_module("relayout.targets.machine")
 compile_ = pytest.importorskip("relayout.jit.compile")
@@ -109,6 +109,24 @@ def test_weights_that_lie_so_are_not_packed():
         assert isinstance(plan_of(made), Gemv) == so, made
 
 
+@compiles
+@pytest.mark.parametrize("cpu", ["znver5", "sapphirerapids"])
+def test_few_rows_of_bf16_are_not_worth_packing(cpu):
+    """Though an instruction multiplies packed ones; more rows where packing would read from memory."""
+    machine = machines.machine(cpu, "x86_64-unknown-linux-gnu")
+    far = machine.l2 // 2 // 512
+    for rows, outputs, so in (
+        (1, 24, True),
+        (4, 24, True),
+        (8, 24, False),
+        (8, far + 16, True),
+        (9, far + 16, False),
+    ):
+        made = InnerProduct(MemoryDesc((rows, 512), "bf16", "nc"), MemoryDesc((outputs, 512), "bf16", "oi"))
+        found = products._ways(made._as_products(made.descs), machine, 1)
+        assert isinstance(found.candidates[0].plan, Gemv) == so, (rows, outputs)
+
+
 def test_any_keeps_large_weights_as_they_are():
     """Those of a row or two; small ones, and those of more rows, are packed."""
     far = machines.host().l2 // 4 // 1024
@@ -139,7 +157,8 @@ def test_nothing_outside_of_the_buffers_is_touched():
 
         arenas = [arena(1 << 20) for _ in range(4)]
         for kind in ("f32", "bf16"):
-            for rows, inputs, outputs in ((1, 33, 8), (1, 64, 7), (3, 47, 21), (8, 39, 1), (2, 130, 40)):
+            most = 8 if kind == "f32" else 4  # more are packed where an instruction multiplies bf16
+            for rows, inputs, outputs in ((1, 33, 8), (1, 64, 7), (3, 47, 21), (most, 39, 1), (2, 130, 40)):
                 made = InnerProduct(
                     MemoryDesc((rows, inputs), kind, "nc"), MemoryDesc((outputs, inputs), kind, "oi")
                 )

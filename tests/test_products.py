@@ -797,10 +797,37 @@ def test_what_avx2_asks_for_in_advance(batch, edge, inputs, outputs, pixels, wei
         cut = cost.Cut(cost.Block(1, 4), 1, min(pixels, nest.dims[3].extent), 1)
         made = convolution.DirectModule(planning.with_loops(nest, cut), convolution.Rows(), Epilogue("f32"))
         if machine.is_avx2:
-            assert (made._ahead() > 0, made._pitch() > 0) == (weights_asked, source_asked)
+            assert (made._ahead(0)[0] > 0, made._pitch() > 0) == (weights_asked, source_asked)
         else:
-            assert made._ahead() == convolution.PREFETCH_BYTES
+            assert made._ahead(0) == (convolution.PREFETCH_BYTES, convolution.L1)
             assert (made._pitch() > 0) == (nest.source_bytes > nest.weights_bytes)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "taps", "places", "ahead"),
+    [
+        (256, 1024, 1, 32, 32 * 256 * 4),  # what two vectors of channels read, one group behind the other
+        (512, 512, 3, 32, 1 << 18),  # a quarter of the L2 cache, if a group is more
+        (64, 64, 1, 2, 0),  # all of it stays in the L1 cache
+        (256, 32, 3, 1, convolution.PREFETCH_BYTES),  # there is no next group
+    ],
+)
+def test_what_zen_5_asks_for_in_advance(inputs, outputs, taps, places, ahead):
+    """The weights of the next group, into the second cache."""
+    how, machine = arithmetic.FLOATS, x86("znver5")[0]._replace(l1=48 << 10, l2=1 << 20)
+    edge, one = 14, (1, 1, 1)
+    size, kernel, padding = (1, edge, edge), (1, taps, taps), (0, taps // 2, taps // 2)
+    shape = geometry.Geometry(1, 1, inputs, outputs, size, size, kernel, one, one, padding)
+    filters = desc((outputs, inputs, taps, taps), weights.weights_text(shape, how, machine, 2, False))
+    sides = desc((1, inputs, edge, edge), "nhwc"), filters, desc((1, outputs, edge, edge), "nhwc")
+    nests = planning.nests(planning.Problem(*sides, shape, how, False), machine, 1)
+    nest = next(one for one in nests if len(one.places) == places)
+    cut = cost.Cut(cost.Block(1, 7), 1, 14, 1)
+    made = convolution.DirectModule(planning.with_loops(nest, cut), convolution.Rows(), Epilogue("f32"))
+    into = convolution.L2 if ahead > convolution.PREFETCH_BYTES else convolution.L1
+    assert made._ahead(0) == (ahead, into)
+    written = made.text()
+    assert ("i32 0, i32 2, i32 1)" in written) == (into == convolution.L2)
 
 
 @pytest.mark.parametrize(

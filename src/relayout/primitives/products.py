@@ -41,6 +41,7 @@ __all__ = [
 WORD = 4  # bytes of a bias, a scale or a zero point
 VECTORS = ("bias", "scale", "src_zero_point", "weights_zero_point")
 LINE = 64  # bytes of a cache line
+FEW_ROWS = 4  # that meet weights as they lie, if these fit the L2 cache
 MOST_IN_PLACE = 2  # rows for which large weights are read as fast where they lie as packed
 
 
@@ -329,17 +330,20 @@ def _ways(made: Products, machine: Machine, many: int, few: bool = False) -> Way
 
 
 def _packs_in_vain(made: Products, hows: Sequence[Arithmetic], machine: Machine) -> bool:
-    """Whether weights that meet one pixel would be packed for an instruction, and are read without it.
+    """Whether weights that meet few pixels would be packed for an instruction, and are read without it.
 
-    To pack them takes longer than to multiply them as they are. Bytes are packed nevertheless: there is less
-    of them, and to widen them takes as long.
+    To pack them takes longer than to multiply them as they are: on Zen 5 two to four times as long for up to
+    four pixels, and for eight where the weights come from memory. Bytes are packed nevertheless: there is
+    less of them, and to widen them takes as long.
     """
     with lock():
-        from relayout.kernels.conv.gemv import side_by_side
+        from relayout.kernels.conv.gemv import MOST_ROWS, side_by_side
         from relayout.kernels.conv.tile import lanes_of
         from relayout.kernels.conv.weights import weights_of
 
-    if made.geometry.batch * made.geometry.pixels > 1 or hows[0].sums != "f32":
+    size = prod(made.weights.dims) * made.weights.dtype.bits // 8
+    most = MOST_ROWS if size > machine.l2 else FEW_ROWS
+    if made.geometry.batch * made.geometry.pixels > most or hows[0].sums != "f32":
         return False
     lanes, of = lanes_of(machine), (made.weights, made.geometry)
     read = [

@@ -38,17 +38,18 @@ from relayout.ir.conversions import from_f32, to_f32
 from relayout.ir.types import FLOAT, I32, PTR, Type, Value, integer, vector
 from relayout.ir.vectors import Piece, join, load_pieces, merged, pieces_of, store_pieces
 from relayout.kernels.conv.arithmetic import Arithmetic
-from relayout.kernels.conv.tile import Tile, lanes_of
+from relayout.kernels.conv.tile import WORD, Tile, lanes_of
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.binary import emit as operation
 from relayout.ops.functions import Function as Elementwise
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum, adds
-from relayout.targets.machine import Machine
+from relayout.targets.machine import LINE, Machine
 
 __all__ = ["ROWS", "Epilogue", "Operand", "Writer", "channels_of", "operand_of"]
 
 ONE, CHANNELS, ROWS, SAME = "one", "channels", "rows", "same"
 RELU = Elementwise("relu")
+LINES = 4  # vectors of 64 bytes that are narrowed at once
 
 
 class Operand(NamedTuple):
@@ -252,18 +253,27 @@ class Writer:
 
     @property
     def together(self) -> int:
-        """How many vectors are narrowed at once: as many as fill a register of 256 bits of x86.
+        """How many vectors are narrowed at once.
 
-        AVX2 has no instruction that narrows one register, only packs of two, whose results lie in another
-        order. Four of 8 sums are 32 bytes by three packs and one permutation. One by itself takes as many.
+        With AVX2 as many as fill a register: it has no instruction that narrows one, only packs of two, whose
+        results lie in another order. Four of 8 sums are 32 bytes by three packs and one permutation. One by
+        itself takes as many.
+
+        With AVX-512 four: their bytes are a line, by as many instructions, where each by itself takes two and
+        a store. Of four that are rounded to bf16 there is one look for what the instruction gets wrong.
         """
-        narrow = self.target.name in ("s8", "u8", "bf16")
-        packs = self.machine.is_avx2 and not self.whole
-        return 32 // self.target.bits if narrow and packs else 1
+        machine = self.machine
+        if self.whole or machine.is_arm or self.target.name not in ("s8", "u8", "bf16"):
+            return 1
+        if machine.is_avx2:
+            return 32 // self.target.bits
+        return LINES if self.lanes == LINE // WORD else 1
 
     def store(self, b: Function, sums: Sequence[tuple[Value, int, int]]) -> None:
         """Store vectors of sums, given with the numbers of their pixels and of their vectors."""
         several = self.together
+        if several == LINES:  # what is stored side by side is stored at once
+            sums = sorted(sums, key=lambda one: self._begins(one[1], one[2]))
         for first in range(0, len(sums), several):
             here = sums[first : first + several]
             if len(here) == 1:
@@ -282,6 +292,11 @@ class Writer:
             ]
             stored = from_f32(b, join(b, made), self.target)
             store_pieces(b, stored, b["dst"], merged(pieces, self.target.bits // 8))
+
+    def _begins(self, pixel: int, number: int) -> int:
+        """Where a vector is stored."""
+        pieces = self.tile.pieces[number]
+        return self.tile.dst[pixel] + (pieces[0].offset if pieces else 0)
 
     def _without_padding(self, b: Function, x: Value, number: int) -> Value:
         """Zeros in place of what is stored in lanes that are no channels."""
