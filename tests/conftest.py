@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
@@ -37,6 +38,17 @@ def load_vectors(name: str) -> Any:
         if path.exists():
             return json.loads(path.read_text())
     pytest.skip(f"facts {name}.json are not at hand")
+
+
+@pytest.fixture(autouse=True)
+def _threads_of_pytorch():
+    """Who measures PyTorch sets its number of threads; the next test of this process finds what was there."""
+    count, cores = "get_num_threads", len(os.sched_getaffinity(0))
+    before = getattr(sys.modules.get("torch"), count, lambda: cores)()
+    yield
+    torch = sys.modules.get("torch")
+    if getattr(torch, count, lambda: before)() != before:
+        torch.set_num_threads(before)
 
 
 def pytest_configure() -> None:

@@ -112,13 +112,13 @@ def test_it_prints_itself_on_one_line():
 
 
 def test_a_primitive_says_what_it_was_given_and_not_what_goes_without_saying():
-    src, weights = rl.MemoryDesc((1, 8, 5, 5), "f32", "nhwc"), rl.MemoryDesc((8, 8, 3, 3), "f32", "oihw")
+    src, weights = rl.MemoryDesc((1, 16, 5, 5), "f32", "nhwc"), rl.MemoryDesc((16, 16, 3, 3), "f32", "oihw")
     made = Convolution(src, weights, strides=2, post_ops="relu", algorithm="winograd")
-    descs = "src f32:nhwc:1x8x5x5, weights f32:oihw:8x8x3x3, dst f32:nhwc"
-    assert repr(made) == f"Convolution({descs}:1x8x2x2, strides (2, 2), algorithm winograd), relu"
-    assert repr(Convolution(src, weights)) == f"Convolution({descs}:1x8x3x3)"
+    descs = "src f32:nhwc:1x16x5x5, weights f32:oihw:16x16x3x3, dst f32:nhwc"
+    assert repr(made) == f"Convolution({descs}:1x16x2x2, strides (2, 2), algorithm winograd), relu"
+    assert repr(Convolution(src, weights)) == f"Convolution({descs}:1x16x3x3)"
     padded = Convolution(src, weights, padding=((1, 0), (0, 0)))
-    assert repr(padded) == f"Convolution({descs}:1x8x4x3, padding ((1, 0), (0, 0)))"
-    assert repr(LRN(src)) == "LRN(src f32:nhwc:1x8x5x5, dst f32:nhwc:1x8x5x5)"
-    assert repr(BatchNormalization(src)).endswith("dst f32:nhwc:1x8x5x5)")
+    assert repr(padded) == f"Convolution({descs}:1x16x4x3, padding ((1, 0), (0, 0)))"
+    assert repr(LRN(src)) == "LRN(src f32:nhwc:1x16x5x5, dst f32:nhwc:1x16x5x5)"
+    assert repr(BatchNormalization(src)).endswith("dst f32:nhwc:1x16x5x5)")
     assert repr(BatchNormalization(src, epsilon=1e-3)).endswith("epsilon 0.0010000000474974513)")
