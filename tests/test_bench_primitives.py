@@ -154,7 +154,7 @@ class TestPeak:
         triple = f"{'aarch64' if arm else 'x86_64'}-unknown-linux-gnu"
         target = machine("neoverse-v1" if arm else others.get(instruction, "znver4"), triple)
         code = _target(target, 2).emit_assembly(llvm().parse_assembly(peak.ir(target, instruction)))
-        chains = 4 if instruction in KINDS else peak.CHAINS
+        chains = 4 if instruction in KINDS else peak.chains(target)
         assert code.count({"fma": "vfmadd"}.get(instruction, instruction)) == chains
         assert not re.search(r"zmm\d+, -?\d*\(%rsp\)", code)
 
@@ -169,8 +169,9 @@ class TestPeak:
             work = peak.yardstick(threads)
             work.run()
             totals = kept[0].view(np.float32).reshape(-1, peak.STEP // 4)
-            lanes = work.flops // (2 * peak.CHAINS * peak.TURNS * len(totals))
-            assert totals[:, :lanes] == pytest.approx(peak.CHAINS, rel=1e-3)
+            chains = peak.chains(host())
+            lanes = work.flops // (2 * chains * peak.TURNS * len(totals))
+            assert totals[:, :lanes] == pytest.approx(chains, rel=1e-3)
         assert peak.peak(1, rounds=2).median > 0
 
 

@@ -114,7 +114,7 @@ def test_weights_that_lie_so_are_not_packed():
 def test_few_rows_of_bf16_are_not_worth_packing(cpu):
     """Though an instruction multiplies packed ones; more rows where packing would read from memory."""
     machine = machines.machine(cpu, "x86_64-unknown-linux-gnu")
-    far = machine.l2 // 2 // 512
+    far = machine.holds // 4 // 512
     for rows, outputs, so in (
         (1, 24, True),
         (4, 24, True),

@@ -41,7 +41,7 @@ __all__ = [
 WORD = 4  # bytes of a bias, a scale or a zero point
 VECTORS = ("bias", "scale", "src_zero_point", "weights_zero_point")
 LINE = 64  # bytes of a cache line
-FEW_ROWS = 4  # that meet weights as they lie, if these fit the L2 cache
+FEW_ROWS = 4  # that meet weights as they lie, if these may be in the last cache
 MOST_IN_PLACE = 2  # rows for which large weights are read as fast where they lie as packed
 
 
@@ -332,22 +332,25 @@ def _ways(made: Products, machine: Machine, many: int, few: bool = False) -> Way
 def _packs_in_vain(made: Products, hows: Sequence[Arithmetic], machine: Machine) -> bool:
     """Whether weights that meet few pixels would be packed for an instruction, and are read without it.
 
-    To pack them takes longer than to multiply them as they are: on Zen 5 two to four times as long for up to
-    four pixels, and for eight where the weights come from memory. Bytes are packed nevertheless: there is
-    less of them, and to widen them takes as long.
+    To pack them takes longer than to multiply them as they are, for one pixel. Where inputs lie side by side
+    and pixels share what was read, it takes two to four times as long (Zen 5) for up to four, and for eight
+    if the weights come from memory. Bytes are packed nevertheless: there is less of them, and to widen them
+    takes as long.
     """
     with lock():
         from relayout.kernels.conv.gemv import MOST_ROWS, side_by_side
         from relayout.kernels.conv.tile import lanes_of
         from relayout.kernels.conv.weights import weights_of
 
-    size = prod(made.weights.dims) * made.weights.dtype.bits // 8
-    most = MOST_ROWS if size > machine.l2 else FEW_ROWS
-    if made.geometry.batch * made.geometry.pixels > most or hows[0].sums != "f32":
+    pixels = made.geometry.batch * made.geometry.pixels
+    if pixels > MOST_ROWS or hows[0].sums != "f32":
         return False
     lanes, of = lanes_of(machine), (made.weights, made.geometry)
+    size = prod(made.weights.dims) * made.weights.dtype.bits // 8
+    shared = pixels <= (MOST_ROWS if size > machine.holds // 2 else FEW_ROWS)
     read = [
-        weights_of(*of, how, lanes, made.grouped) or side_by_side(made.src, *of, how, made.grouped, machine)
+        (weights_of(*of, how, lanes, made.grouped) if pixels == 1 or how is hows[0] else None)
+        or (side_by_side(made.src, *of, how, made.grouped, machine) if shared else None)
         for how in hows
     ]
     return any(read) and not read[0]

@@ -39,7 +39,6 @@ from typing import NamedTuple
 from relayout.ir.amx import ROW, ROWS, TILES, Shape, Tiles
 from relayout.ir.builder import Function
 from relayout.ir.types import FLOAT, I32, PTR, Value, vector
-from relayout.ir.vectors import store_pieces
 from relayout.kernels.conv.arithmetic import Arithmetic
 from relayout.kernels.conv.tile import Emit, Tile
 from relayout.loops.nest import Loop
@@ -55,6 +54,7 @@ GROUP = 4  # bytes of neighbouring channels that are multiplied at once
 EMULATED = "amx"
 """The argument of a function whose tiles are emulated: where these are."""
 LANES = ROW // GROUP
+TOGETHER = 4  # pixels whose results are stored at once
 MOST_SUMS = 4  # tiles of sums: two sources by two weights
 SUMS = MOST_SUMS * ROWS * ROW
 """Bytes of the sums of a tile, at most."""
@@ -270,12 +270,15 @@ def finishing_function(name: str, tile: Tile, machine: Machine, extra: Sequence[
         b.load(sums, b.gep(b["offsets"], (2 + count + v) * ROW), ROW) for v in range(count * tile.offset)
     ]
     before = len(tile.src) - len(tile.dst)  # pixels that have been stored by another tile
-    for p, place in enumerate(tile.dst):
+
+    def loaded(p: int, v: int) -> Value:
         at = computed.index(before + p)
-        for v, several in enumerate(tile.pieces):
-            x = b.load(sums, b.gep(b["room"], (at * count + v) * ROW), ROW)
-            x = b.add(x, starts[v]) if starts else x
-            store_pieces(b, epilogue(b, x, p, v), b.gep(b["dst"], place), several)
+        x = b.load(sums, b.gep(b["room"], (at * count + v) * ROW), ROW)
+        return b.add(x, starts[v]) if starts else x
+
+    pixels = range(len(tile.dst))
+    for some in (pixels[k : k + TOGETHER] for k in pixels[::TOGETHER]):
+        epilogue.store(b, [(loaded(p, v), p, v) for p in some for v in range(len(tile.pieces))])
     return b.text()
 
 

@@ -38,18 +38,17 @@ from relayout.ir.conversions import from_f32, to_f32
 from relayout.ir.types import FLOAT, I32, PTR, Type, Value, integer, vector
 from relayout.ir.vectors import Piece, join, load_pieces, merged, pieces_of, store_pieces
 from relayout.kernels.conv.arithmetic import Arithmetic
-from relayout.kernels.conv.tile import WORD, Tile, lanes_of
+from relayout.kernels.conv.tile import Tile, lanes_of
 from relayout.layout.descriptor import MemoryDesc
 from relayout.ops.binary import emit as operation
 from relayout.ops.functions import Function as Elementwise
 from relayout.ops.post_ops import BinaryOp, PostOp, Sum, adds
-from relayout.targets.machine import LINE, Machine
+from relayout.targets.machine import Machine
 
 __all__ = ["ROWS", "Epilogue", "Operand", "Writer", "channels_of", "operand_of"]
 
 ONE, CHANNELS, ROWS, SAME = "one", "channels", "rows", "same"
 RELU = Elementwise("relu")
-LINES = 4  # vectors of 64 bytes that are narrowed at once
 
 
 class Operand(NamedTuple):
@@ -253,26 +252,21 @@ class Writer:
 
     @property
     def together(self) -> int:
-        """How many vectors are narrowed at once.
+        """How many vectors of x86 are narrowed at once: as many as fill one.
 
-        With AVX2 as many as fill a register: it has no instruction that narrows one, only packs of two, whose
-        results lie in another order. Four of 8 sums are 32 bytes by three packs and one permutation. One by
-        itself takes as many.
-
-        With AVX-512 four: their bytes are a line, by as many instructions, where each by itself takes two and
-        a store. Of four that are rounded to bf16 there is one look for what the instruction gets wrong.
+        AVX2 has no instruction that narrows one register, only packs of two, whose results lie in another
+        order. Four of 8 sums are 32 bytes by three packs and one permutation. One by itself takes as many.
+        AVX-512 has one, which takes as long as two. For the instruction that rounds to bf16 two vectors are
+        looked through at once; with four of them LLVM would spill sums.
         """
-        machine = self.machine
-        if self.whole or machine.is_arm or self.target.name not in ("s8", "u8", "bf16"):
-            return 1
-        if machine.is_avx2:
-            return 32 // self.target.bits
-        return LINES if self.lanes == LINE // WORD else 1
+        narrow = self.target.name in ("s8", "u8", "bf16")
+        wide = self.lanes > 4 and not self.machine.is_arm
+        return 32 // self.target.bits if narrow and wide and not self.whole else 1
 
     def store(self, b: Function, sums: Sequence[tuple[Value, int, int]]) -> None:
         """Store vectors of sums, given with the numbers of their pixels and of their vectors."""
         several = self.together
-        if several == LINES:  # what is stored side by side is stored at once
+        if several > 1 and self.lanes == 16:  # what is stored side by side is a line
             sums = sorted(sums, key=lambda one: self._begins(one[1], one[2]))
         for first in range(0, len(sums), several):
             here = sums[first : first + several]
