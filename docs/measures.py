@@ -280,22 +280,6 @@ def formats_measured_on() -> str:
     return f"{facts}; threads {found['threads']}."
 
 
-def few_bits() -> str:
-    """For each product by packed weights its time, its speed beside that of reading, and others' times."""
-    found = _read("few-bits.json").get("figures", [])
-    peers = dict.fromkeys(name for one in found for name in one["seconds"] if name not in (OURS, "reading"))
-    rows = []
-    for one in found:
-        medians = {name: spread["median"] for name, spread in one["seconds"].items()}
-        ours = medians[OURS]
-        row = [one["product"], str(one["threads"]), f"{1e3 * ours:.2f} ms"]
-        row.append(f"{one['bytes'] / ours / 1e9:.1f}")
-        row.append(f"{1 / one['ratios'][OURS]['median']:.2f}")
-        rows.append([*row, *(f"{medians[name] / ours:.2f}" if name in medians else "-" for name in peers)])
-    heads = "product", "threads", "time", "GB/s", "speed / that of reading"
-    return table([*heads, *(f"{name} / {OURS}" for name in peers)], rows)
-
-
 def measured_on() -> str:
     """What the layers were measured on."""
     found = _read("primitives.json")

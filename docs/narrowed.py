@@ -2,34 +2,38 @@
 
 Each file is what one command writes::
 
-    relayout bench networks --dtype int8 --dtype bf16 --json docs/measured/networks-narrow.json
-    relayout bench narrow --threads 1,2 --json docs/measured/narrow.json
+    relayout bench networks --dtype int8 --dtype bf16 --json docs/measured/networks-narrow-zen4.json
+    relayout bench narrow --threads 1,2 --json docs/measured/narrow-zen4.json
+    relayout bench few-bits --json docs/measured/few-bits-zen4.json
 
-In the tables of networks a row is a network, a column another contestant: its time / Relayout's. Relayout in
+and likewise for each of :data:`MACHINES`, by the names that ``docs/performance.md`` has for them. In the tables of networks a row is a network, a column another contestant: its time / Relayout's. Relayout in
 f32 is a column as well, but none of those that :func:`best` compares with.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from measures import OURS, _read, table
 
-FILE = "networks-narrow.json"
+MACHINES = {"zen5": "Zen 5", "zen4": "Zen 4"}
+"""The machines, newest first: by the part of file names, what they are called."""
 
 
-def results(dtype: str) -> list[dict[str, Any]]:
-    """What was measured in a data type, in the order of threads."""
-    found = [one for one in _read(FILE).get("results", ()) if one["network"].endswith(f" {dtype}")]
+def results(dtype: str, machine: str) -> list[dict[str, Any]]:
+    """What was measured in a data type on a machine, in the order of threads."""
+    measured = _read(f"networks-narrow-{machine}.json").get("results", ())
+    found = [one for one in measured if one["network"].endswith(f" {dtype}")]
     return sorted(found, key=lambda one: (one["threads"], one["batch"]))
 
 
-def networks(dtype: str) -> str:
+def networks(dtype: str, machine: str) -> str:
     """For each number of threads the networks, and the geometric means."""
     rows = []
-    found = results(dtype)
+    found = results(dtype, machine)
     others = list(dict.fromkeys(name for one in found for name in one["behind"]))
     for threads in dict.fromkeys(one["threads"] for one in found):
         own = [one for one in found if one["threads"] == threads]
@@ -51,19 +55,19 @@ def best(one: dict[str, Any]) -> float:
     return min(spread["median"] for name, spread in one["behind"].items() if not name.startswith(OURS))
 
 
-def settings() -> str:
+def settings(machine: str) -> str:
     """The machine, and the versions."""
-    found = _read(FILE)
+    found = _read(f"networks-narrow-{machine}.json")
     if not found:
         return ""
-    machine = found["machine"]
+    facts = found["machine"]
     peers = ", ".join(f"{name} {version}" for name, version in found["peers"].items())
-    return f"Measured on {machine['processor']}, {machine['cores']} cores; {peers}."
+    return f"Measured on {facts['processor']}, {facts['cores']} cores; {peers}."
 
 
-def passes() -> str:
+def passes(machine: str) -> str:
     """For each layer and number of threads its time, as a multiple of copying as many bytes."""
-    found = _read("narrow.json").get("figures", [])
+    found = _read(f"narrow-{machine}.json").get("figures", [])
     threads = sorted({one["threads"] for one in found})
     by = {(one["layer"], one["threads"]): one for one in found}
     rows = []
@@ -71,6 +75,36 @@ def passes() -> str:
         own = [by.get((name, many)) for many in threads]
         rows.append([name, *(f"{one['ratios'][OURS]['median']:.2f}" if one else "-" for one in own)])
     return table(["layer", *(f"{many} thread{'s' * (many > 1)}" for many in threads)], rows)
+
+
+def few_bits(machine: str) -> str:
+    """For each product by packed weights its time, its speed beside that of reading, and others' times."""
+    found = _read(f"few-bits-{machine}.json").get("figures", [])
+    peers = dict.fromkeys(name for one in found for name in one["seconds"] if name not in (OURS, "reading"))
+    rows = []
+    for one in found:
+        medians = {name: spread["median"] for name, spread in one["seconds"].items()}
+        ours = medians[OURS]
+        row = [one["product"], str(one["threads"]), f"{1e3 * ours:.2f} ms"]
+        row.append(f"{one['bytes'] / ours / 1e9:.1f}")
+        row.append(f"{1 / one['ratios'][OURS]['median']:.2f}")
+        rows.append([*row, *(f"{medians[name] / ours:.2f}" if name in medians else "-" for name in peers)])
+    heads = "product", "threads", "time", "GB/s", "speed / that of reading"
+    return table([*heads, *(f"{name} / {OURS}" for name in peers)], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    f"{name}-{machine}": partial(made, machine)
+    for machine in MACHINES
+    for name, made in {
+        "networks-narrow-machine": settings,
+        "networks-bytes": partial(networks, "int8"),
+        "networks-bfloat": partial(networks, "bf16"),
+        "few-bits": few_bits,
+        "narrow": passes,
+    }.items()
+}
+"""All of them by their names."""
 
 
 def _spelled(spread: dict[str, float] | None, disturbed: bool) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 import compiled
@@ -44,8 +45,8 @@ def _networks() -> list[list[str]]:
 def _narrow_networks() -> list[list[str]]:
     """Networks in bf16 and int8, beside the best of the others, OpenVINO's bf16 among them."""
     rows = []
-    for dtype in ("bf16", "int8"):
-        found = narrowed.results(dtype)
+    for dtype, (part, machine) in product(("bf16", "int8"), narrowed.MACHINES.items()):
+        found = narrowed.results(dtype, part)
         names = dict.fromkeys(name for one in found for name in one["behind"] if not name.startswith(OURS))
         for threads in dict.fromkeys(one["threads"] for one in found):
             ratios = [
@@ -53,9 +54,9 @@ def _narrow_networks() -> list[list[str]]:
                 for one in found
                 if one["threads"] == threads
             ]
-            page = "[networks](networks.md#measured)"
+            setting, page = f"{_spelled((1, threads))}, {machine}", "[networks](networks.md#measured)"
             beside = f"the best of {', '.join(names)}"
-            rows.append(_row(f"networks, {dtype}", beside, _spelled((1, threads)), ratios, page))
+            rows.append(_row(f"networks, {dtype}", beside, setting, ratios, page))
     return rows
 
 

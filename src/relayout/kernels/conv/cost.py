@@ -98,6 +98,8 @@ class Facts(NamedTuple):
     """Bytes a cycle of rows that are packed or unpacked; half as many where they fill a quarter of L2."""
     spilled: float = 0.05
     """The share of its time that a group takes longer if its pixels don't stay in the L2 cache."""
+    afar: float = 0.35
+    """The same if they take more than half of the L3 cache, and come from memory for each group."""
     transformed: float = 0.7
     """The share of the time of direct sums that transformed ones (:mod:`.winograd`) must be expected to stay
     below, to be taken where the choice is free: what was measured nowhere must promise more."""
@@ -118,6 +120,7 @@ HALF_LINES = FACTS._replace(
     jumps=1.0,
     again=2.0,
     ways=7,
+    afar=0.05,
     conflict=0.0,
     missed=2.1,
     transformed=0.9,
@@ -133,14 +136,23 @@ taps, two apart, which are 15, take 20 more.
 """
 
 
+WHOLE_LINES = FACTS._replace(clock=4e9, loads=2.0, load=0.02, near=14.0, far=11.0, shown=0.0)
+"""Those of a processor that loads two vectors beside two products, and weights from memory besides (Zen 5).
+
+Tiles of 14 pixels by 2 vectors, 9 by 3 and 6 by 4 multiply equally fast there.
+"""
+
+
 def facts_of(machine: Machine) -> Facts:
-    """What is known of a processor, by the width of its vectors.
+    """What is known of a processor, by the width of its vectors and what it does beside multiplying.
 
     >>> from relayout.targets.machine import machine
-    >>> [facts_of(machine(cpu)).loads for cpu in ("znver3", "znver4")]
-    [2.0, 1.3]
+    >>> [facts_of(machine(cpu)).loads for cpu in ("znver3", "znver4", "znver5")]
+    [2.0, 1.3, 2.0]
     """
-    return HALF_LINES if machine.is_avx2 else FACTS
+    if machine.is_avx2:
+        return HALF_LINES
+    return WHOLE_LINES if machine.fetches else FACTS
 
 
 Choice = tuple[Block, int, int, int]
@@ -463,7 +475,7 @@ class Model:
         Thousands of them are asked for while a network is planned: what changes seldom is computed outside.
         """
         nest, g, facts, known = self.nest, self.nest.geometry, self.facts, self._known
-        cache, width, places = self.cache, self.width, len(nest.places)
+        cache, last, width, places = self.cache, nest.machine.l3, self.width, len(nest.places)
         late, rest = facts.uneven if threads > 1 else 0, nest.packing is not None
         for block, rows, across, shares in cuts:
             packed = 0
@@ -483,7 +495,9 @@ class Model:
                 tasks = many * ceil(width / columns)  # of a chunk
                 for chunks in shares:
                     touched = source + (unpacked or rows * columns * self.result // chunks)
-                    sums = computing * (1 + facts.spilled) if touched > cache // 2 else computing
+                    sums = computing
+                    if touched > cache // 2:
+                        sums *= 1 + (facts.spilled if touched <= last // 2 else facts.afar)
                     brought = packed / copied if packed else source / self.brings / min(chunks, g.groups)
                     brought += source * (1 - 1 / chunks) / self.again
                     largest = self.largest(chunks) if threads > 1 else 1 / chunks
