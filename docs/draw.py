@@ -150,7 +150,7 @@ def with_tables(text: str) -> str:
     def fill(match: re.Match[str]) -> str:
         return f"{match[1]}\n\n{TABLES[match[2]]().strip()}\n\n{match[3]}"
 
-    return re.sub(r"(<!-- table: ([a-z-]+) -->).*?(<!-- end of table -->)", fill, text, flags=re.DOTALL)
+    return re.sub(r"(<!-- table: ([a-z0-9-]+) -->).*?(<!-- end of table -->)", fill, text, flags=re.DOTALL)
 
 
 def main() -> int:

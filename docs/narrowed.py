@@ -6,8 +6,9 @@ Each file is what one command writes::
     relayout bench narrow --threads 1,2 --json docs/measured/narrow-zen4.json
     relayout bench few-bits --json docs/measured/few-bits-zen4.json
 
-and likewise for each of :data:`MACHINES`, by the names that ``docs/performance.md`` has for them. In the tables of networks a row is a network, a column another contestant: its time / Relayout's. Relayout in
-f32 is a column as well, but none of those that :func:`best` compares with.
+and likewise for each of :data:`MACHINES`, by the names that ``docs/performance.md`` has for them. In the
+tables of networks a row is a network, a column another contestant: its time / Relayout's. Relayout in f32 is
+a column as well, but none of those that :func:`best` compares with.
 """
 
 from __future__ import annotations
