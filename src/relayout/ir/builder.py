@@ -57,7 +57,10 @@ from relayout.ir.types import (
 if TYPE_CHECKING:
     from relayout.targets.machine import Machine
 
-__all__ = ["Builder", "Function", "Operand", "table"]
+__all__ = ["L1", "L2", "Builder", "Function", "Operand", "table"]
+
+L1, L2 = 3, 2
+"""The caches that :meth:`Builder.prefetch` asks for, as LLVM counts them."""
 
 Operand = Value | int | float
 """What a method takes: a value, or a number that becomes a constant."""
@@ -309,9 +312,9 @@ class Builder:
         where = f"ptr {self._as(PTR, pointer, 'store')}, {_how(x.type, align, nontemporal)}"
         self.line(f"store {x.type} {x}, {where}")
 
-    def prefetch(self, pointer: Value, locality: int = 3, write: bool = False) -> None:
-        """Ask for a line: into all caches (3), or into the second (2) or third (1) and those behind it."""
-        where = f"ptr {self._as(PTR, pointer, 'prefetch')}, i32 {int(write)}, i32 {locality}, i32 1"
+    def prefetch(self, pointer: Value, into: int = L1, write: bool = False) -> None:
+        """Ask for a line: into all caches (:data:`L1`), or from the second on (:data:`L2`)."""
+        where = f"ptr {self._as(PTR, pointer, 'prefetch')}, i32 {int(write)}, i32 {into}, i32 1"
         self.line(f"call void @llvm.prefetch.p0({where})")
 
     # -- calls ----------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from functools import partial
 from typing import NamedTuple
 
 from relayout.dtypes import dtype
-from relayout.ir.builder import Function
+from relayout.ir.builder import L1, L2, Function
 from relayout.ir.conversions import from_f32, to_f32
 from relayout.ir.kernel import kernel, tasks
 from relayout.ir.types import FLOAT, I8, I32, I64, PTR, Value, constant, integer, vector
@@ -52,7 +52,6 @@ __all__ = ["PRODUCT", "product_text"]
 
 PRODUCT = "product"
 LOWER = 0x0F0F0F0F
-L1, L2 = 3, 2  # caches that lines are asked into, as LLVM counts them
 UNROLLED = 48  # dot products of a turn of the loop over the words of a chunk, at most
 BARRIER = 'call void asm sideeffect "", "~{memory}"()'
 

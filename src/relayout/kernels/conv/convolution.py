@@ -21,7 +21,7 @@ from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
-from relayout.ir.builder import Function, Operand
+from relayout.ir.builder import L1, L2, Function, Operand
 from relayout.ir.kernel import digits
 from relayout.ir.types import I8, I32, I64, PTR, Value, constant, vector
 from relayout.ir.vectors import load_pieces, pieces_of
@@ -44,7 +44,6 @@ from relayout.layout.layout import Layout
 __all__ = ["DirectModule", "Rows", "module", "rows_of"]
 
 PREFETCH_BYTES = 2048  # how far ahead weights are prefetched where they don't stay in the L1 cache
-L1, L2 = 3, 2  # caches, as LLVM counts them
 FEW_PIXELS = 64  # that meet weights from beyond the L2 cache, for which it pays to ask for these
 
 

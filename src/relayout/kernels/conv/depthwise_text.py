@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from math import ceil, gcd
 
 from relayout.dtypes import dtype
+from relayout.ir.builder import L2
 from relayout.ir.conversions import to_f32
 from relayout.ir.kernel import inner
 from relayout.ir.types import FLOAT, I32, I64, PTR, Type, Value, constant, integer, vector
@@ -207,7 +208,7 @@ class DepthwiseTile(_Lanes):
         b, plan = self.b, self.plan
         for row in range(plan.geometry.strides[1] if plan.ahead else 0):
             for at in range(0, plan.share(self.span), LINE):
-                b.prefetch(b.gep(b["later"], (plan.ahead + row) * plan.src.steps[1] + at), 2)
+                b.prefetch(b.gep(b["later"], (plan.ahead + row) * plan.src.steps[1] + at), L2)
 
 
 class _Preparation(_Lanes):

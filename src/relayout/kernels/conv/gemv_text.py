@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import product
 
 from relayout.dtypes import DType, dtype
-from relayout.ir.builder import Builder, Function, Operand
+from relayout.ir.builder import L2, Builder, Function, Operand
 from relayout.ir.conversions import to_f32
 from relayout.ir.types import FLOAT, PTR, Value, constant, integer, vector
 from relayout.ir.vectors import load_pieces, paired, pieces_of
@@ -130,7 +130,7 @@ class _Tile:
         size = dtype(plan.weights_type).bits // 8
         at = b.gep(b["weights"], k, size)
         for output, ahead in product(outputs, range(0, plan.unrolled * self.lanes * size, LINE)):
-            b.prefetch(b.gep(at, (output + plan.streams) * plan.pitch + ahead), 2)
+            b.prefetch(b.gep(at, (output + plan.streams) * plan.pitch + ahead), L2)
 
     def load(self, pointer: Value, kind: DType, at: int, number: int, count: int) -> Value:
         """A vector of elements as f32, zero behind those that there are."""

@@ -13,7 +13,7 @@ from itertools import cycle
 from typing import NamedTuple
 
 from relayout.dtypes import dtype
-from relayout.ir.builder import Function, table
+from relayout.ir.builder import L2, Function, table
 from relayout.ir.conversions import convert
 from relayout.ir.kernel import digits, kernel, share
 from relayout.ir.types import FLOAT, I1, I64, PTR, Value, constant, integer, vector
@@ -25,8 +25,6 @@ from relayout.targets.machine import Machine
 __all__ = ["ENTRY", "TOTAL", "gradient_module", "total_module"]
 
 ENTRY, TOTAL = "gradient", "total"
-NEAR = 2
-"""The cache that is prefetched to, as LLVM counts: the second."""
 
 
 def gradient_module(plan: Plan) -> str:
@@ -401,7 +399,7 @@ class _Writer:
             x, y, *later = at
             diffs = loaded(y)
             for one in later:
-                f.prefetch(one, NEAR)
+                f.prefetch(one, L2)
             if plan.spread:
                 return self.by_pattern(f, x, diffs, inputs, given)
             after: list[Value] = []

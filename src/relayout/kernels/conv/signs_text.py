@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import ceil
 
-from relayout.ir.builder import Function
+from relayout.ir.builder import L2, Function
 from relayout.ir.dots import byte_products, pair_products
 from relayout.ir.kernel import digits
 from relayout.ir.types import I8, I16, I32, I64, PTR, Value, constant, vector
@@ -130,7 +130,7 @@ class SignsModule(Module):
             parts, largest = [], constant(words, 0)
             for v in several:
                 come = f.gep(f.gep(f["from"], group.weights[v]), number, STEPS * size)
-                f.prefetch(f.gep(f.gep(f["after"], group.weights[v]), number, STEPS * size), 2)
+                f.prefetch(f.gep(f.gep(f["after"], group.weights[v]), number, STEPS * size), L2)
                 wholes, sizes = [], []
                 for step in range(STEPS):
                     w = self._four(f, f.gep(come, step * size))

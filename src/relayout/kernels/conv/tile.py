@@ -48,7 +48,7 @@ from itertools import chain, product
 from math import ceil, prod
 from typing import Protocol
 
-from relayout.ir.builder import Function
+from relayout.ir.builder import L1, L2, Function
 from relayout.ir.kernel import inner
 from relayout.ir.types import I1, I32, I64, PTR, Value, constant
 from relayout.ir.vectors import Piece, load_pieces, pieces_of
@@ -120,7 +120,7 @@ class Tile:
     ahead : int
         How many bytes ahead weights are prefetched; 0: not at all.
     into : int
-        The cache that they are prefetched into, as LLVM counts: 3 is the first, 2 the second.
+        The cache that they are prefetched into, as :meth:`.Builder.prefetch` has it.
     offset : bool
         Whether zeros of the source are another number than 0: then ``offsets`` is one of the further
         arguments.
@@ -153,7 +153,7 @@ class Tile:
     widths: tuple[int, ...] = ()
     shifts: tuple[int, ...] = ()
     ahead: int = 0
-    into: int = 3
+    into: int = L1
     pitch: int = 0
     offset: bool = False
     centred: bool = False
@@ -504,10 +504,10 @@ class _Writer:
         self.prefetch_weights(weights, list(chain.from_iterable(streams)))
         if tile.later and self.fresh(tile.later):
             if self.asks is not None:
-                b.prefetch(self.asks, 2)
+                b.prefetch(self.asks, L2)
             else:
                 gone = b.sub(b.ptrtoint(weights), b.ptrtoint(b["weights"]))
-                b.prefetch(b.gep(b["later"], b.udiv(gone, tile.loops[-1].steps[1] // tile.later)), 2)
+                b.prefetch(b.gep(b["later"], b.udiv(gone, tile.loops[-1].steps[1] // tile.later)), L2)
         uses: dict[int, list[tuple[int, int]]] = {}
         for p, at in enumerate(tile.src):
             for tap, (behind, _) in enumerate(tile.taps):
@@ -581,7 +581,7 @@ class _Writer:
 
     def prefetch(self, pointer: Value) -> None:
         """Prefetch a line to the L1 cache; to L2 only, it costs 5 to 10 % of all time."""
-        self.b.prefetch(pointer, 3)
+        self.b.prefetch(pointer, L1)
 
     def prefetch_part(self, later: Value, start: Value, here: Value) -> None:
         """A little of what is read later in each turn, so that the last one completes it."""

@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from relayout.dtypes import DType
-from relayout.ir.builder import Builder, Function, Operand
+from relayout.ir.builder import L1, L2, Builder, Function, Operand
 from relayout.ir.conversions import (
     LEARNT,
     LINES,
@@ -407,7 +407,7 @@ class Kernel:
 
     def prefetch(self, pointer: Value, ahead: int = PREFETCH_BYTES) -> None:
         """Ask for bytes of the source that will be wanted soon."""
-        self.b.prefetch(self.b.gep(pointer, ahead), 2)
+        self.b.prefetch(self.b.gep(pointer, ahead), L2)
 
     def claim(self, pointer: Value) -> None:
         """Ask for a line of the destination that will be written next.
@@ -415,7 +415,7 @@ class Kernel:
         A store waits for its line, and those behind it wait for the store, longest where it straddles two.
         """
         if self.plan.claims:
-            self.b.prefetch(pointer, 3, write=True)
+            self.b.prefetch(pointer, L1, write=True)
 
     def unstreamed(self, body: Callable[[], None]) -> None:
         """For overlapping tiles: streaming stores of a part of a line are slow."""

@@ -140,4 +140,4 @@ class Patched(Transpose):
             self.step(place.src, column, self.nest.read), self.b.add(below, self.b.mul(number, rows))
         )
         for k in range(rows):
-            self.b.prefetch(source(k), 3)
+            self.b.prefetch(source(k))
