@@ -43,11 +43,10 @@ def load_vectors(name: str) -> Any:
 @pytest.fixture(autouse=True)
 def _threads_of_pytorch():
     """Who measures PyTorch sets its number of threads; the next test of this process finds what was there."""
-    count, cores = "get_num_threads", len(os.sched_getaffinity(0))
-    before = getattr(sys.modules.get("torch"), count, lambda: cores)()
-    yield
     torch = sys.modules.get("torch")
-    if getattr(torch, count, lambda: before)() != before:
+    before = torch.get_num_threads() if hasattr(torch, "get_num_threads") else None
+    yield
+    if before is not None and torch is not None and torch.get_num_threads() != before:
         torch.set_num_threads(before)
 
 

@@ -172,6 +172,24 @@ def run(made, *arrays):
 
 
 @emulates
+@pytest.mark.parametrize("pixels", [9, 33, 70])
+def test_zero_points_of_several_groups(pixels):
+    """What the sums of a group begin with is in scratch, where the next group's comes."""
+    src, weights = MemoryDesc((1, 64, 1, pixels), "u8", "nhwc"), MemoryDesc((150, 64, 1, 1), "s8", rl.any)
+    with tiles(1):
+        made = Convolution(
+            src, weights, dst=MemoryDesc((1, 150, 1, pixels), "s32", "nhwc"),
+            src_zero_point=MemoryDesc((1,), "s32", "a"),
+        )  # fmt: skip
+        assert "tdpbusd" in made.implementation
+        rng = np.random.default_rng(pixels)
+        x, y = rng.integers(0, 256, src.dims), rng.integers(-128, 128, weights.dims)
+        found = run(made, x, y, np.array([77]))
+    wanted = np.einsum("ncyx,oc->noyx", x - 77, y[:, :, 0, 0])
+    np.testing.assert_array_equal(found, wanted)
+
+
+@emulates
 @pytest.mark.parametrize("first", range(0, 100, 25))
 def test_bytes_are_exact(first):
     """With all tails, zero points and extremes that are tried elsewhere; ``exactness.py`` tries more."""

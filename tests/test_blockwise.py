@@ -190,6 +190,25 @@ def test_other_processors_are_assembled(triple: str, features: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("cpu", "lines", "far"),
+    [
+        ("znver4", 1 + 1, 8 << 10),  # a line of the weights in a turn, and of the scales
+        ("znver3", 4 + 1, 4 << 10),  # all lines of two words by two registers, and one of the scales
+        ("znver5", 2 * 4 + 4, 8 << 10),  # all lines of two words by four registers, and of the scales
+    ],
+)
+def test_what_a_row_asks_for_in_advance(cpu: str, lines: int, far: int) -> None:
+    where = machine(cpu, "x86_64-unknown-linux-gnu")
+    side = side_of(4096, where)
+    plan = Plan(
+        where, 1, 4096, 4096, 4, 32, LIMBS, "f32", "f32", (0, 16384), (0, 16384), False, False, "f32", side
+    )
+    text = product_text(plan)
+    assert text.count("call void @llvm.prefetch") == lines
+    assert f", {far}" in text or f" {far}\n" in text
+
+
+@pytest.mark.parametrize(
     ("cpu", "bits", "name"),
     [
         ("alderlake", 4, "vpdpbusd.256"),

@@ -117,7 +117,7 @@ def test_few_rows_of_bf16_are_not_worth_packing(cpu):
     far = machine.holds // 4 // 512
     for rows, outputs, so in (
         (1, 24, True),
-        (4, 24, True),
+        (7, 24, True),
         (8, 24, False),
         (8, far + 16, True),
         (9, far + 16, False),
@@ -157,7 +157,7 @@ def test_nothing_outside_of_the_buffers_is_touched():
 
         arenas = [arena(1 << 20) for _ in range(4)]
         for kind in ("f32", "bf16"):
-            most = 8 if kind == "f32" else 4  # more are packed where an instruction multiplies bf16
+            most = 8 if kind == "f32" else 7  # more are packed where an instruction multiplies bf16
             for rows, inputs, outputs in ((1, 33, 8), (1, 64, 7), (3, 47, 21), (most, 39, 1), (2, 130, 40)):
                 made = InnerProduct(
                     MemoryDesc((rows, inputs), kind, "nc"), MemoryDesc((outputs, inputs), kind, "oi")

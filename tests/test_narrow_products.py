@@ -442,3 +442,23 @@ def test_results_in_rows_of_a_large_prime_number_are_unpacked(rows):
     """No part of such a row is a whole number of its lines."""
     src, weights = desc((rows, 64), "ab", "u8"), desc((64, 86), kind="s8")
     check(Matmul(src, weights, dst=desc((rows, 86), "ba", "s8")), kernel=True)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "together", "alone"),
+    [
+        (("u8", "s8", "u8"), ("vpackssdw", "vpackuswb"), ("vpmovdb", "vpmovusdb")),
+        (("bf16", "bf16", "bf16"), ("vcvtne2ps2bf16",), ("vcvtneps2bf16",)),
+    ],
+)
+def test_wide_registers_of_sums_are_narrowed_together(kinds, together, alone, monkeypatch):
+    """Whole lines are stored; no register is narrowed by itself."""
+
+    def made():
+        src, filters = desc((1, 64, 8, 8), "nhwc", kinds[0]), desc((64, 64, 1, 1), rl.any, kinds[1])
+        found = Convolution(src, filters, dst=desc((1, 64, 8, 8), "nhwc", kinds[2]), post_ops="relu")
+        return found._as_products(found.descs)
+
+    listing = assembly(made, "znver4", monkeypatch)
+    assert all(f"\t{name}\t" in listing for name in together)
+    assert not any(f"\t{name}\t" in listing for name in alone)

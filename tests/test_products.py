@@ -830,6 +830,22 @@ def test_what_zen_5_asks_for_in_advance(inputs, outputs, taps, places, ahead):
     assert ("i32 0, i32 2, i32 1)" in written) == (into == convolution.L2)
 
 
+@pytest.mark.parametrize("cpu", ["znver5", "znver4"])
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs"), [(256, 4096, 4096), (1024, 4096, 11008), (1576, 3072, 768)]
+)
+def test_what_exceeds_the_last_cache_is_not_read_again_and_again(cpu, sizes):
+    """Weights by tasks of a few rows, or sources by chunks of a few channels: memory would be the limit."""
+    machine, (rows, inputs, outputs) = x86(cpu)[0]._replace(l1=48 << 10, l2=1 << 20, l3=32 << 20), sizes
+    src, dst = desc((rows, inputs), "ab"), desc((rows, outputs), "ab")
+    made = Matmul(src, desc((inputs, outputs), rl.any), dst=dst)
+    plan = products._ways(made._as_products(made.descs), machine, 1).candidates[0].plan
+    blocks = ceil(rows / plan.columns)  # of rows, each of which meets all weights
+    moved = 4 * inputs * (blocks * outputs + plan.chunks * rows)
+    cycles = rows * inputs * outputs / 32  # of two products of 16 sums
+    assert moved / cycles < 6  # bytes that memory gives in one
+
+
 @pytest.mark.parametrize(
     ("cpu", "triple"), [("znver3", None), ("znver4", None), ("generic", "aarch64-unknown-linux-gnu")]
 )

@@ -41,7 +41,7 @@ __all__ = [
 WORD = 4  # bytes of a bias, a scale or a zero point
 VECTORS = ("bias", "scale", "src_zero_point", "weights_zero_point")
 LINE = 64  # bytes of a cache line
-FEW_ROWS = 4  # that meet weights as they lie, if these may be in the last cache
+FEW_ROWS = 7  # that meet weights as they lie, if these may be in the last cache
 MOST_IN_PLACE = 2  # rows for which large weights are read as fast where they lie as packed
 
 
@@ -333,7 +333,7 @@ def _packs_in_vain(made: Products, hows: Sequence[Arithmetic], machine: Machine)
     """Whether weights that meet few pixels would be packed for an instruction, and are read without it.
 
     To pack them takes longer than to multiply them as they are, for one pixel. Where inputs lie side by side
-    and pixels share what was read, it takes two to four times as long (Zen 5) for up to four, and for eight
+    and pixels share what was read, that is so for up to seven (Zen 5: 1.2 to 5 times as long), and for eight
     if the weights come from memory. Bytes are packed nevertheless: there is less of them, and to widen them
     takes as long.
     """

@@ -60,17 +60,19 @@ class Ahead(NamedTuple):
     """What a processor is asked for in advance where one row is read as a stream; bytes in front of it."""
 
     weights: int = 8 << 10
+    all_weights: bool = False
+    """Whether for all lines; else for one in each turn over words."""
     scales: int = 512
-    """In each chunk."""
-    whole: bool = False
-    """Whether for all lines; else for one line of the weights in each turn over words, and of the scales."""
+    all_scales: bool = False
+    """Whether for those of all registers, else of the first, in each chunk."""
     into: int = L2
 
 
-LINES_OF_HALVES = Ahead(4 << 10, whole=True)
-"""Zen 3: a line here and there takes 1.6 times as long as none, all of them, a page ahead, 0.8 to 0.9."""
-LINES_OF_WHOLES = Ahead(8 << 10, 2 << 10, True, L1)
-"""Zen 5: a line here and there makes no difference, all of them take 0.7 to 0.8 of the time."""
+ZEN3 = Ahead(4 << 10, all_weights=True)
+"""A line here and there takes 1.6 times as long as none, all of them, a page ahead, 0.8 to 0.9."""
+ZEN5 = Ahead(8 << 10, True, 2 << 10, True, L1)
+"""A line here and there makes no difference, all of them take 0.7 to 0.8 of the time."""
+BY_NAME = {"znver5": ZEN5}
 
 
 def ahead_of(machine: Machine) -> Ahead:
@@ -80,12 +82,10 @@ def ahead_of(machine: Machine) -> Ahead:
     (docs/lessons/narrow-products.md). Others are taken to be like it.
 
     >>> from relayout.targets.machine import machine
-    >>> [ahead_of(machine(cpu)).whole for cpu in ("znver3", "znver4", "znver5")]
+    >>> [ahead_of(machine(cpu)).all_weights for cpu in ("znver3", "znver4", "znver5")]
     [True, False, True]
     """
-    if machine.is_avx2:
-        return LINES_OF_HALVES
-    return LINES_OF_WHOLES if machine.cpu == "znver5" else Ahead()
+    return ZEN3 if machine.is_avx2 else BY_NAME.get(machine.cpu, Ahead())
 
 
 def product_text(plan: Plan) -> str:
@@ -228,7 +228,7 @@ class _Writer:
             size = dtype(plan.scale).bits // 8
             scales = b.gep(at.scales, block, size * plan.lanes * plan.side)
             kind = dtype(plan.scale)
-            if self.streams and (self.ahead.whole or at is several[0]):
+            if self.streams and (self.ahead.all_scales or at is several[0]):
                 b.prefetch(b.gep(scales, self.ahead.scales), self.ahead.into)
             scale = to_f32(b, b.load(vector(plan.lanes, integer(kind.bits)), scales, size), kind)
             for factor in factors:
@@ -262,7 +262,7 @@ class _Writer:
     def prefetch(self, weights: Value, number: int, registers: int) -> None:
         """Ask for what is read later: for a line in each turn, or for all lines of each word."""
         b, plan, ahead = self.b, self.plan, self.ahead
-        if ahead.whole:
+        if ahead.all_weights:
             for line in range(0, registers * plan.machine.vector, LINE):
                 b.prefetch(b.gep(weights, number * plan.line + line + ahead.weights), ahead.into)
         elif not number:

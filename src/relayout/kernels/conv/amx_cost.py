@@ -92,4 +92,6 @@ class AmxModel(Model):
                     finished = runs * vectors * STORE + tall * wide * vectors * FINISH
                     products = self.products * self.product(runs, vectors)
                     total += n * m * count * (max(products, finished) + self.facts.call)
+                    if self.nest.offset:  # nothing goes on behind the last tile of a group
+                        total += count * min(products, finished)
         return total + CONFIGURE * len(self.groups)

@@ -25,7 +25,8 @@ wait for nothing. It finds its own sums in memory, and is done while the product
     release
 
 Where results are read again (rows that are unpacked), or what the epilogue reads is about to be written, that
-is finished first (:meth:`~.convolution.DirectModule.settle`). Interleaving both is what Intel's optimization
+is finished first (:meth:`~.convolution.DirectModule.settle`): where sums begin with offsets of zero points, at
+the end of each group. Interleaving both is what Intel's optimization
 manual recommends in its chapter on AMX; how much it gains has not been measured here.
 """
 

@@ -145,7 +145,6 @@ class DirectModule(Module):
         self.packed, self.results = self.scratch, b.gep(self.scratch, nest.packed)
         self.offsets = b.gep(self.scratch, nest.packed + nest.unpacked + nest.carried)
         if nest.offset:
-            self.settle()
             self._begin_offsets()
         total, following = len(nest.places), b.add(chunk, 1)
         begin, stop = (b.udiv(b.mul(number, total), nest.chunks) for number in (chunk, following))

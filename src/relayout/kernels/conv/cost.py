@@ -98,7 +98,7 @@ class Facts(NamedTuple):
     """Bytes a cycle of rows that are packed or unpacked; half as many where they fill a quarter of L2."""
     spilled: float = 0.05
     """The share of its time that a group takes longer if its pixels don't stay in the L2 cache."""
-    afar: float = 0.35
+    afar: float = 0.05
     """The same if they take more than half of the L3 cache, and come from memory for each group."""
     transformed: float = 0.7
     """The share of the time of direct sums that transformed ones (:mod:`.winograd`) must be expected to stay
@@ -120,7 +120,6 @@ HALF_LINES = FACTS._replace(
     jumps=1.0,
     again=2.0,
     ways=7,
-    afar=0.05,
     conflict=0.0,
     missed=2.1,
     transformed=0.9,
@@ -136,23 +135,22 @@ taps, two apart, which are 15, take 20 more.
 """
 
 
-WHOLE_LINES = FACTS._replace(clock=4e9, loads=2.0, load=0.02, near=14.0, far=11.0, shown=0.0)
-"""Those of a processor that loads two vectors beside two products, and weights from memory besides (Zen 5).
+ZEN5 = FACTS._replace(clock=4e9, loads=2.0, load=0.02, afar=0.35, again=12.0)
+"""Those of Zen 5, which loads two vectors beside two products: tiles of 14 pixels by 2 vectors, 9 by 3 and 6
+by 4 multiply equally fast there. LLVM calls cores by the same name that work on halves of registers: for them
+this is a guess, as :data:`FACTS` would be."""
 
-Tiles of 14 pixels by 2 vectors, 9 by 3 and 6 by 4 multiply equally fast there.
-"""
+BY_NAME = {"znver5": ZEN5}
 
 
 def facts_of(machine: Machine) -> Facts:
-    """What is known of a processor, by the width of its vectors and what it does beside multiplying.
+    """What is known of a processor, by its name, or by the width of its vectors.
 
     >>> from relayout.targets.machine import machine
     >>> [facts_of(machine(cpu)).loads for cpu in ("znver3", "znver4", "znver5")]
     [2.0, 1.3, 2.0]
     """
-    if machine.is_avx2:
-        return HALF_LINES
-    return WHOLE_LINES if machine.fetches else FACTS
+    return HALF_LINES if machine.is_avx2 else BY_NAME.get(machine.cpu, FACTS)
 
 
 Choice = tuple[Block, int, int, int]

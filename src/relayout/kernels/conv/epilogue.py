@@ -49,6 +49,7 @@ __all__ = ["ROWS", "Epilogue", "Operand", "Writer", "channels_of", "operand_of"]
 
 ONE, CHANNELS, ROWS, SAME = "one", "channels", "rows", "same"
 RELU = Elementwise("relu")
+SSE, LINE = 4, 16  # sums of a register, the narrowest and the widest
 
 
 class Operand(NamedTuple):
@@ -252,21 +253,21 @@ class Writer:
 
     @property
     def together(self) -> int:
-        """How many vectors of x86 are narrowed at once: as many as fill one.
+        """How many vectors are narrowed at once: on x86 as many as become one register of results.
 
-        AVX2 has no instruction that narrows one register, only packs of two, whose results lie in another
-        order. Four of 8 sums are 32 bytes by three packs and one permutation. One by itself takes as many.
-        AVX-512 has one, which takes as long as two. For the instruction that rounds to bf16 two vectors are
-        looked through at once; with four of them LLVM would spill sums.
+        Packs take two registers, and their results lie in another order. So four registers of sums become one
+        of bytes by three packs and a permutation. Without AVX-512 one by itself takes as many; with it one
+        instruction, which works as long as two. Where an instruction rounds to bf16, what it would get wrong
+        is looked for in two registers at once; with four LLVM would spill sums.
         """
         narrow = self.target.name in ("s8", "u8", "bf16")
-        wide = self.lanes > 4 and not self.machine.is_arm
+        wide = self.lanes > SSE and not self.machine.is_arm
         return 32 // self.target.bits if narrow and wide and not self.whole else 1
 
     def store(self, b: Function, sums: Sequence[tuple[Value, int, int]]) -> None:
         """Store vectors of sums, given with the numbers of their pixels and of their vectors."""
         several = self.together
-        if several > 1 and self.lanes == 16:  # what is stored side by side is a line
+        if several > 1 and self.lanes == LINE:  # what is stored side by side becomes whole lines
             sums = sorted(sums, key=lambda one: self._begins(one[1], one[2]))
         for first in range(0, len(sums), several):
             here = sums[first : first + several]

@@ -580,7 +580,7 @@ class _Writer:
                 self.b.prefetch(self.b.gep(weights, at + ahead), self.tile.into)
 
     def prefetch(self, pointer: Value) -> None:
-        """Prefetch a line to the L1 cache; to L2 only, it costs 5 to 10 % of all time."""
+        """Prefetch pixels to the L1 cache; to L2 only, it costs 5 to 10 % of all time (Xeon)."""
         self.b.prefetch(pointer, L1)
 
     def prefetch_part(self, later: Value, start: Value, here: Value) -> None:
