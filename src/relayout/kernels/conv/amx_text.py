@@ -25,9 +25,9 @@ wait for nothing. It finds its own sums in memory, and is done while the product
     release
 
 Where results are read again (rows that are unpacked), or what the epilogue reads is about to be written, that
-is finished first (:meth:`~.convolution.DirectModule.settle`): where sums begin with offsets of zero points, at
-the end of each group. Interleaving both is what Intel's optimization
-manual recommends in its chapter on AMX; how much it gains has not been measured here.
+is finished first (:meth:`~.convolution.DirectModule.settle`): where sums begin with offsets of zero points,
+at the end of each group. Interleaving both is what Intel's optimization manual recommends in its chapter on
+AMX; how much it gains has not been measured here.
 """
 
 from __future__ import annotations
