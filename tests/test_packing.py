@@ -157,9 +157,11 @@ def test_plans_visit_every_element_once(packing):
         if plan.kind in ("converted", "regrouped"):  # through a buffer, all of it in one run
             continue
         run = plan.columns.extent * (1 if plan.kind in ("rows", "lines") else plan.rows.extent)
+        run = plan.short.extent * plan.count if plan.kind == "words" else run
+        run = plan.columns.extent * plan.blocks.extent * plan.along.extent if plan.kind == "blocks" else run
         visited = run * prod(loop.extent for loop in plan.around)
         visited *= plan.blocked.extent if plan.kind in ("rows", "lines") and plan.blocked is not None else 1
-        visited *= plan.across.extent if plan.kind in ("together", "apart") else 1
+        visited *= plan.across.extent if plan.kind in ("together", "apart", "words") else 1
         assert visited == prod(loop.extent for loop in plan.nest.loops)
 
 

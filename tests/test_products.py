@@ -831,9 +831,7 @@ def test_what_zen_5_asks_for_in_advance(inputs, outputs, taps, places, ahead):
 
 
 @pytest.mark.parametrize("cpu", ["znver5", "znver4"])
-@pytest.mark.parametrize(
-    ("rows", "inputs", "outputs"), [(256, 4096, 4096), (1024, 4096, 11008), (1576, 3072, 768)]
-)
+@pytest.mark.parametrize("sizes", [(256, 4096, 4096), (1024, 4096, 11008), (1576, 3072, 768)])
 def test_what_exceeds_the_last_cache_is_not_read_again_and_again(cpu, sizes):
     """Weights by tasks of a few rows, or sources by chunks of a few channels: memory would be the limit."""
     machine, (rows, inputs, outputs) = x86(cpu)[0]._replace(l1=48 << 10, l2=1 << 20, l3=32 << 20), sizes
