@@ -51,6 +51,7 @@ __all__ = [
     "merged",
     "mobilenet",
     "products",
+    "prompts",
     "resnet",
 ]
 
@@ -494,6 +495,24 @@ def products(batch: int = 1, heads: int = 12, width: int = 768, depth: int = 12)
         Product("widen", rows, width, 4 * width, depth),
         Product("narrow", rows, 4 * width, width, depth),
         Product("classifier", batch, width, CLASSES),
+    ]
+
+
+def prompts(batch: int = 1, tokens: int = 128) -> list[Product]:
+    """The matrix products of LLaMA-7B for so many prompts, but for attention: weights no cache holds.
+
+    A language model reads its prompt in one go, and each weight meets as many rows as that has tokens.
+    Source: Touvron and others, "LLaMA", table 2: 32 layers, 4096 wide, in between 11008, twice for the gate.
+
+    >>> [str(layer) for layer in prompts()[:2]]
+    ['attention.inputs 128x4096:4096x12288 x32', 'attention.output 128x4096:4096x4096 x32']
+    """
+    rows, width, between, depth = batch * tokens, 4096, 11008, 32
+    return [
+        Product("attention.inputs", rows, width, 3 * width, depth),
+        Product("attention.output", rows, width, width, depth),
+        Product("gate", rows, width, 2 * between, depth),
+        Product("narrow", rows, between, width, depth),
     ]
 
 

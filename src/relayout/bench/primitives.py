@@ -23,6 +23,7 @@ ResNet-50            all convolutions
 ResNeXt-101          32x4d: its convolutions with 32 groups
 MobileNetV2          its convolutions of each channel by itself
 ViT-B/16             its matrix products
+LLaMA-7B             those for a prompt of 128 tokens, without attention: larger than any cache
 ResNet-50 data       the gradients of the sources of these convolutions; likewise ResNeXt-101, MobileNetV2
 ResNet-50 weights    the gradients of their weights; likewise
 ResNet-50 forward    the whole network, with all that is between the convolutions
@@ -54,6 +55,7 @@ from relayout.bench.networks import (
     backward_weights,
     convolutions,
     products,
+    prompts,
 )
 from relayout.bench.operands import Floats, Operands, Work, difference, operands, tolerance
 from relayout.bench.passes import NETWORKS as PASSES
@@ -321,6 +323,7 @@ NETWORKS: dict[str, Callable[[int], Sequence[Work]]] = {
     "ResNeXt-101": partial(_grouped, "ResNeXt-101"),
     "MobileNetV2": partial(_grouped, "MobileNetV2"),
     "ViT-B/16": products,
+    "LLaMA-7B": prompts,
     "ResNet-50 data": partial(backward_data, "ResNet-50"),
     "ResNet-50 weights": partial(backward_weights, "ResNet-50"),
     "ResNeXt-101 data": partial(_grouped, "ResNeXt-101", make=backward_data),
