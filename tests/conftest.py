@@ -46,7 +46,7 @@ def _threads_of_pytorch():
     torch = sys.modules.get("torch")
     before = torch.get_num_threads() if hasattr(torch, "get_num_threads") else None
     yield
-    if before is not None and torch is not None and torch.get_num_threads() != before:
+    if before is not None and torch.get_num_threads() != before:
         torch.set_num_threads(before)
 
 

@@ -265,12 +265,13 @@ def _function(name: str, *bodies: Callable[[Function, Value], None]) -> str:
 
 @locked
 def _copied(streamed: bool, f: Function, done: Value) -> None:
+    from relayout.ir.builder import L2
     from relayout.ir.types import I64, vector
 
     src, dst = (f.gep(x, done) for x in f.arguments[:2])
     for k in range(0, UNROLL * LINE, LINE):
         x = f.load(vector(LINE // 8, I64), f.gep(src, k), LINE)
-        f.prefetch(f.gep(src, k + PREFETCH_BYTES), 2)
+        f.prefetch(f.gep(src, k + PREFETCH_BYTES), L2)
         f.store(x, f.gep(dst, k), LINE, streamed)
 
 

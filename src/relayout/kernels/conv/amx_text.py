@@ -53,7 +53,6 @@ from relayout.targets.machine import LINE
 __all__ = ["amx_module"]
 
 NONE = -1  # the number of no configuration, and of no tile
-WORD = 8  # bytes of a number or an address that is noted
 FINISH = "finish"  # the function that writes the results of the tile that is pending
 
 
@@ -87,7 +86,7 @@ class _Module(DirectModule):
         """No configuration is left behind, and no sums."""
         b = self.b
         self.current = b.alloca(I64.bytes, I64.bytes)
-        self.pending = b.alloca(WORD * (1 + self.noted), WORD)
+        self.pending = b.alloca(I64.bytes * (1 + self.noted), I64.bytes)
         self.room = b.alloca(SUMS, LINE)
         self.state = [b.alloca(STATE, LINE)] if self.emulated else []
         b.store(constant(I64, NONE), self.current)
@@ -119,7 +118,7 @@ class _Module(DirectModule):
         others += self.epilogue.pointers(b, self.operands, channel, target)
         b.store(constant(I64, [*self.wants].index(name)), self.pending)
         for k, pointer in enumerate(others, 1):
-            b.store(pointer, b.gep(self.pending, k * WORD))
+            b.store(pointer, b.gep(self.pending, k * I64.bytes))
 
     def _finish_text(self) -> str:
         """The epilogue of whichever tile is pending; none is behind it."""
@@ -128,7 +127,7 @@ class _Module(DirectModule):
         for k, name in enumerate(self.wants):
 
             def results(name: str = name) -> None:
-                noted = [f.load(PTR, f.gep(f["pending"], at * WORD)) for at in range(1, 1 + self.noted)]
+                noted = [f.load(PTR, f.gep(f["pending"], at * I64.bytes)) for at in range(1, 1 + self.noted)]
                 f.call(_results(name), f["room"], *noted)
 
             f.when(f.icmp("eq", number, k), results)
@@ -145,7 +144,7 @@ class _Module(DirectModule):
         here = rows == tall or not nest.packs or last >= tall
         return Block(tall, wide) if here and nest.dims[2].extent >= tall else Block(rows, columns)
 
-    def tile_text(self, name: str, tile: Tile, extra: Sequence[str], epilogue: Emit) -> str:
+    def tile_text(self, name: str, tile: Tile, epilogue: Emit) -> str:
         """The three functions of a tile of AMX."""
         self.wants[name] = self.configurations.setdefault(shapes_of(tile), len(self.configurations))
         machine = self.nest.machine
@@ -153,7 +152,7 @@ class _Module(DirectModule):
             [
                 products_function(name, tile, machine, self.emulated),
                 storing_function(_sums(name), tile, machine, self.emulated),
-                finishing_function(_results(name), tile, machine, extra, epilogue),
+                finishing_function(_results(name), tile, machine, self.extra, epilogue),
             ]
         )
 

@@ -15,7 +15,7 @@ are written by :mod:`~.tile`, offsets of taps at the borders by :mod:`~.offsets`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from math import ceil
@@ -475,7 +475,7 @@ class DirectModule(Module):
         if name not in self.functions:
             tile = self._made(kind, rows, columns, at)
             epilogue = Writer(tile, self.nest, self.epilogue)
-            self.functions[name] = self.tile_text(name, tile, self.extra, epilogue)
+            self.functions[name] = self.tile_text(name, tile, epilogue)
         return name
 
     @property
@@ -487,9 +487,9 @@ class DirectModule(Module):
         """The pixels that a tile computes, of which it stores the last so many."""
         return Block(rows, columns)
 
-    def tile_text(self, name: str, tile: Tile, extra: Sequence[str], epilogue: Emit) -> str:
+    def tile_text(self, name: str, tile: Tile, epilogue: Emit) -> str:
         """The text of a tile function."""
-        return tile_function(name, tile, self.nest.machine, extra, epilogue)
+        return tile_function(name, tile, self.nest.machine, self.extra, epilogue)
 
     def _made(self, kind: int, rows: int, columns: int, at: tuple[int, Span] | None = None) -> Tile:
         """What a tile of so many pixels computes."""

@@ -49,7 +49,7 @@ __all__ = ["ROWS", "Epilogue", "Operand", "Writer", "channels_of", "operand_of"]
 
 ONE, CHANNELS, ROWS, SAME = "one", "channels", "rows", "same"
 RELU = Elementwise("relu")
-SSE, LINE = 4, 16  # sums of a register, the narrowest and the widest
+NARROWEST, WIDEST = 4, 16  # registers of x86, in sums
 
 
 class Operand(NamedTuple):
@@ -261,13 +261,13 @@ class Writer:
         is looked for in two registers at once; with four LLVM would spill sums.
         """
         narrow = self.target.name in ("s8", "u8", "bf16")
-        wide = self.lanes > SSE and not self.machine.is_arm
+        wide = self.lanes > NARROWEST and not self.machine.is_arm
         return 32 // self.target.bits if narrow and wide and not self.whole else 1
 
     def store(self, b: Function, sums: Sequence[tuple[Value, int, int]]) -> None:
         """Store vectors of sums, given with the numbers of their pixels and of their vectors."""
         several = self.together
-        if several > 1 and self.lanes == LINE:  # what is stored side by side becomes whole lines
+        if several > 1 and self.lanes == WIDEST:  # what is stored side by side becomes whole lines
             sums = sorted(sums, key=lambda one: self._begins(one[1], one[2]))
         for first in range(0, len(sums), several):
             here = sums[first : first + several]
